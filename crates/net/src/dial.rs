@@ -308,7 +308,7 @@ pub(crate) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
     /// Without a socket: tests decide what arrives together.
     #[cfg(test)]
-    Memory(tokio::io::DuplexStream),
+    Memory(Box<dyn TestBytes>),
 }
 
 impl Stream {
@@ -342,6 +342,15 @@ impl Stream {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) trait TestBytes:
+    AsyncRead + AsyncWrite + Unpin + Send + Sync + fmt::Debug
+{
+}
+
+#[cfg(test)]
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync + fmt::Debug> TestBytes for T {}
 
 /// Does the same with whichever stream it is.
 macro_rules! each {
@@ -427,18 +436,15 @@ pub(crate) enum DialStep {
 }
 
 impl DialStep {
-    fn phrase(self) -> &'static str {
-        match self {
+    /// The error for a dial that ran out of time here.
+    pub(crate) fn timed_out(self) -> TransportError {
+        let detail = match self {
             Self::LookUp => "still looking up the name",
             Self::Tcp => "no TCP connection yet",
             Self::Tls => "TLS handshake not finished",
             Self::Http => "HTTP not agreed yet",
-        }
-    }
-
-    /// The error for a dial that ran out of time here.
-    pub(crate) fn timed_out(self) -> TransportError {
-        TransportError::new(TransportErrorKind::ConnectTimeout, Sent::No, self.phrase())
+        };
+        TransportError::new(TransportErrorKind::ConnectTimeout, Sent::No, detail)
     }
 }
 
@@ -493,11 +499,8 @@ impl Dialer {
         let set_up = SetUp { dns: found - begun, tcp: open - found, tls: Duration::ZERO };
         let Some(TlsConfig(config)) = &self.tls else { return Ok((Stream::Plain(tcp), set_up)) };
         *step = DialStep::Tls;
-        let connector = TlsConnector::from(Arc::clone(config));
-        match connector.connect(self.server_name.clone(), tcp).await {
-            Ok(tls) => Ok((Stream::Tls(Box::new(tls)), SetUp { tls: open.elapsed(), ..set_up })),
-            Err(error) => Err(failed(TransportErrorKind::Tls, &error)),
-        }
+        let stream = shake_hands(tcp, config, &self.server_name).await?;
+        Ok((stream, SetUp { tls: open.elapsed(), ..set_up }))
     }
 
     /// The addresses of the upstream's host, or of the proxy on the way to it; at least one.
@@ -533,6 +536,19 @@ impl Dialer {
             return Err(DialStep::Tcp.timed_out());
         }
         Err(failed(TransportErrorKind::Connect, &error))
+    }
+}
+
+/// Shakes hands over an open connection.
+pub(crate) async fn shake_hands(
+    tcp: TcpStream,
+    config: &Arc<ClientConfig>,
+    server_name: &ServerName<'static>,
+) -> Result<Stream, TransportError> {
+    let connector = TlsConnector::from(Arc::clone(config));
+    match connector.connect(server_name.clone(), tcp).await {
+        Ok(tls) => Ok(Stream::Tls(Box::new(tls))),
+        Err(error) => Err(failed(TransportErrorKind::Tls, &error)),
     }
 }
 

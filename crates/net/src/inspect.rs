@@ -16,12 +16,13 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, Signa
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout_at};
-use tokio_rustls::TlsConnector;
 use wellhead_http1::answer;
 use wellhead_telemetry::clock;
-use wellhead_transport::{Sent, TransportError, TransportErrorKind};
+use wellhead_transport::TransportError;
 
-use crate::dial::{DialStep, Dialer, Resolver, Stream, TlsClient, TlsSetupError, TrustedRoots};
+use crate::dial::{
+    DialStep, Dialer, Resolver, Stream, TlsClient, TlsSetupError, TrustedRoots, shake_hands,
+};
 use crate::endpoint::{Endpoint, EndpointError, HttpVersion, Prepared, Purpose};
 use crate::identity::ClientIdentity;
 
@@ -146,13 +147,7 @@ async fn look(
         return Ok(Stream::Plain(tcp));
     }
     *step = DialStep::Tls;
-    let connector = TlsConnector::from(Arc::clone(config));
-    match connector.connect(prepared.server_name.clone(), tcp).await {
-        Ok(tls) => Ok(Stream::Tls(Box::new(tls))),
-        Err(error) => {
-            Err(TransportError::new(TransportErrorKind::Tls, Sent::No, error.to_string()))
-        }
-    }
+    shake_hands(tcp, config, &prepared.server_name).await
 }
 
 /// Sends one call and reads the head of its answer.

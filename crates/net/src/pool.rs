@@ -14,8 +14,8 @@ mod lease;
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -47,7 +47,6 @@ const BUSY_PERCENT: usize = 80;
 /// The connections of one upstream within one worker.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    me: Weak<Self>,
     connector: Connector,
     settings: ClientSettings,
     stats: Arc<ConnectionStats>,
@@ -145,8 +144,7 @@ impl Pool {
         stats: Arc<ConnectionStats>,
     ) -> Arc<Self> {
         let waiters = Waiters::new(settings.queue_max, Arc::clone(&stats));
-        Arc::new_cyclic(|me| Self {
-            me: Weak::clone(me),
+        Arc::new(Self {
             connector,
             settings,
             stats,
@@ -476,8 +474,8 @@ impl Pool {
         !std::mem::replace(&mut state.sweeping, true)
     }
 
-    fn start_sweeping(&self) {
-        let me = Weak::clone(&self.me);
+    fn start_sweeping(self: &Arc<Self>) {
+        let me = Arc::downgrade(self);
         let period = self.sweep_period();
         // Unconstrained: with a budget, the connections looked at last would never
         // be watched where there are many.

@@ -16,7 +16,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{Sink as _, Stream as _};
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
@@ -24,6 +23,7 @@ use wellhead_jsonrpc::Span;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
 use super::ws_mux::{WsAnswer, WsMux};
+use crate::dial::Stream;
 use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
 use crate::stats::ConnectionStats;
@@ -36,6 +36,8 @@ const DOUBT_AFTER: Duration = Duration::from_secs(1);
 /// How long the farewell to a peer may take.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
+pub(super) type WsStream = WebSocketStream<Stream>;
+
 /// What the task and its users share.
 #[derive(Debug)]
 struct SocketShared {
@@ -46,12 +48,6 @@ struct SocketShared {
     /// Another connection takes its place.
     replaced: AtomicBool,
     stats: Arc<ConnectionStats>,
-}
-
-/// Told by a connection's task.
-pub(super) trait SocketObserver: Send + 'static {
-    /// It has ended: as we wanted, or after it had answered something, or else not well.
-    fn ended(&self, was_well: bool);
 }
 
 /// The handle of one connection. When it is dropped the connection ends, after the
@@ -67,17 +63,15 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Carries calls over `stream`, which has shaken hands, until either side ends it.
-    /// The task holds `observer` until then.
-    pub(super) fn open<S>(
-        stream: WebSocketStream<S>,
-        observer: impl SocketObserver,
+    /// Then the task tells `ended` whether that was well: as we wanted, or after it had answered
+    /// something.
+    pub(super) fn open(
+        stream: WsStream,
+        ended: impl FnOnce(bool) + Send + 'static,
         settings: &ClientSettings,
         stats: &Arc<ConnectionStats>,
         retire_at: Instant,
-    ) -> Self
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    ) -> Self {
         let now = Instant::now();
         let common = Arc::new(SocketShared {
             mux: Mutex::new(WsMux::new(now)),
@@ -96,7 +90,7 @@ impl Socket {
             idle: settings.idle,
         };
         let member = SocketTask { common: Arc::clone(&common), reason: CloseReason::Shutdown };
-        tokio::spawn(drive(stream, member, observer, pulse));
+        tokio::spawn(drive(stream, member, ended, pulse));
         let calls_max = settings.ws_calls_max.max(1);
         Self { common, in_flight: AtomicUsize::new(0), calls_max, retire_at }
     }
@@ -218,14 +212,12 @@ enum SocketStop {
 }
 
 /// Runs the connection until it ends.
-async fn drive<S>(
-    mut stream: WebSocketStream<S>,
+async fn drive(
+    mut stream: WsStream,
     mut member: SocketTask,
-    observer: impl SocketObserver,
+    ended: impl FnOnce(bool),
     mut pulse: SocketKeepAlive,
-) where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+) {
     let common = Arc::clone(&member.common);
     let stop = {
         let mut timer = pin!(sleep_until(pulse.due(&common.mux.lock())));
@@ -245,7 +237,7 @@ async fn drive<S>(
         stop => ending(stop, under_way),
     };
     member.end(kind, &detail, reason);
-    observer.ended(was_well);
+    ended(was_well);
     if is_polite {
         // A peer that does not take it is left without.
         let _ = timeout(FAREWELL_MAX, stream.close(None)).await;
@@ -287,16 +279,13 @@ fn ending(stop: SocketStop, under_way: usize) -> (TransportErrorKind, String, Cl
 }
 
 /// Reads all that arrived, then writes all there is, until neither moves any more.
-fn poll_drive<S>(
-    mut stream: Pin<&mut WebSocketStream<S>>,
+fn poll_drive(
+    mut stream: Pin<&mut WsStream>,
     cx: &mut Context<'_>,
     common: &SocketShared,
     pulse: &mut SocketKeepAlive,
     mut timer: Pin<&mut Sleep>,
-) -> Poll<SocketStop>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+) -> Poll<SocketStop> {
     let mut turns = TURNS_MAX;
     loop {
         if let Poll::Ready(stop) = poll_receive(stream.as_mut(), cx, common, pulse, &mut turns) {
@@ -346,16 +335,13 @@ where
 }
 
 /// Hands what arrived to the mux, at most `turns` messages.
-fn poll_receive<S>(
-    mut stream: Pin<&mut WebSocketStream<S>>,
+fn poll_receive(
+    mut stream: Pin<&mut WsStream>,
     cx: &mut Context<'_>,
     common: &SocketShared,
     pulse: &mut SocketKeepAlive,
     turns: &mut usize,
-) -> Poll<SocketStop>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+) -> Poll<SocketStop> {
     let mut arrived_at = None;
     while *turns > 0 {
         let arrived = ready!(stream.as_mut().poll_next(cx));
@@ -386,15 +372,12 @@ where
 }
 
 /// Writes what waits, all of it with one system call if it is not much.
-fn poll_send<S>(
-    mut stream: Pin<&mut WebSocketStream<S>>,
+fn poll_send(
+    mut stream: Pin<&mut WsStream>,
     cx: &mut Context<'_>,
     common: &SocketShared,
     pulse: &mut SocketKeepAlive,
-) -> Result<(), WsError>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+) -> Result<(), WsError> {
     // What the socket did not take yet comes first: a call stays unwritten meanwhile.
     if pulse.blocked.is_some() && stream.as_mut().poll_flush(cx)?.is_pending() {
         return Ok(());
@@ -450,10 +433,7 @@ impl SocketKeepAlive {
         self.asked.is_none() && self.heard.elapsed() >= DOUBT_AFTER
     }
 
-    fn ping<S>(&mut self, stream: Pin<&mut WebSocketStream<S>>)
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
+    fn ping(&mut self, stream: Pin<&mut WsStream>) {
         self.asked = Some(Instant::now());
         if self.blocked.is_none() {
             // Queued behind what is being written; a failure shows when that is flushed.
@@ -462,14 +442,7 @@ impl SocketKeepAlive {
     }
 
     /// What time it is for. Whatever was due before is settled afterwards.
-    fn look<S>(
-        &mut self,
-        stream: Pin<&mut WebSocketStream<S>>,
-        mux: &mut WsMux,
-    ) -> Option<SocketStop>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
+    fn look(&mut self, stream: Pin<&mut WsStream>, mux: &mut WsMux) -> Option<SocketStop> {
         let now = Instant::now();
         let over = |since: Option<Instant>| since.is_some_and(|at| now >= at + self.patience);
         if over(self.asked) {

@@ -19,13 +19,15 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use wellhead_jsonrpc::write;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind as Kind};
 
-use super::socket::{Socket, SocketObserver};
+use super::socket::Socket;
 use super::ws_mux::own_id;
+use crate::dial::Stream;
 use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
 use crate::stats::ConnectionStats;
 
 /// Counts how often it is written to.
+#[derive(Debug)]
 struct Counted {
     stream: DuplexStream,
     writes: Arc<AtomicUsize>,
@@ -60,20 +62,11 @@ impl AsyncWrite for Counted {
     }
 }
 
-/// Notes how the connection ended.
-#[derive(Clone, Default)]
-struct Ended(Arc<Mutex<Option<bool>>>);
-
-impl SocketObserver for Ended {
-    fn ended(&self, was_well: bool) {
-        *self.0.lock() = Some(was_well);
-    }
-}
-
 struct Pair {
     socket: Socket,
     stats: Arc<ConnectionStats>,
-    ended: Ended,
+    /// How the connection ended.
+    ended: Arc<Mutex<Option<bool>>>,
     writes: Arc<AtomicUsize>,
     opened: Instant,
 }
@@ -96,16 +89,18 @@ async fn pair(room: usize) -> (Pair, Peer) {
     };
     let (near, far) = duplex(room);
     let writes = Arc::new(AtomicUsize::new(0));
-    let near = Counted { stream: near, writes: Arc::clone(&writes) };
+    let near = Stream::Memory(Box::new(Counted { stream: near, writes: Arc::clone(&writes) }));
     let config = WebSocketConfig::default()
         .max_message_size(Some(ANSWER_MAX))
         .max_frame_size(Some(ANSWER_MAX));
     let near = WebSocketStream::from_raw_socket(near, Role::Client, Some(config)).await;
     let peer = WebSocketStream::from_raw_socket(far, Role::Server, None).await;
-    let (stats, ended) = (Arc::new(ConnectionStats::default()), Ended::default());
+    let (stats, ended) = (Arc::new(ConnectionStats::default()), Arc::new(Mutex::new(None)));
+    let told = Arc::clone(&ended);
+    let note_end = move |was_well| *told.lock() = Some(was_well);
     let opened = Instant::now();
     let retire_at = opened + Duration::from_secs(600);
-    let socket = Socket::open(near, ended.clone(), &settings, &stats, retire_at);
+    let socket = Socket::open(near, note_end, &settings, &stats, retire_at);
     (Pair { socket, stats, ended, writes, opened }, peer)
 }
 
@@ -124,7 +119,7 @@ impl Pair {
     }
 
     fn was_well(&self) -> Option<bool> {
-        *self.ended.0.lock()
+        *self.ended.lock()
     }
 }
 

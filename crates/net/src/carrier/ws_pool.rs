@@ -6,19 +6,17 @@
 //! pause that doubles. Until then, and while the next attempt is under way, calls are told
 //! that there is no way here ([`Refused::Down`]), and go another one.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
-use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use super::socket::{Socket, SocketObserver};
+use super::socket::{Socket, WsStream};
 use crate::connect::Jitter;
-use crate::dial::Stream;
 use crate::settings::ClientSettings;
 use crate::stats::ConnectionStats;
 use crate::waiters::{QueueLength, Waiters};
@@ -39,7 +37,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The WebSocket connections to one upstream within one worker.
 #[derive(Debug)]
 pub(super) struct WsPool {
-    me: Weak<Self>,
     client: WsClient,
     settings: ClientSettings,
     stats: Arc<ConnectionStats>,
@@ -105,8 +102,7 @@ impl WsPool {
         seed: u64,
     ) -> Arc<Self> {
         let waiters = Waiters::new(settings.queue_max, Arc::clone(&stats));
-        Arc::new_cyclic(|me| Self {
-            me: Weak::clone(me),
+        Arc::new(Self {
             client,
             settings,
             stats,
@@ -184,14 +180,19 @@ impl WsPool {
         }
     }
 
-    fn connected(self: &Arc<Self>, stream: WebSocketStream<Stream>) {
+    fn connected(self: &Arc<Self>, stream: WsStream) {
         let now = Instant::now();
-        let member = PoolObserver { pool: Weak::clone(&self.me) };
+        let me = Arc::downgrade(self);
+        let ended = move |was_well| {
+            if let Some(pool) = me.upgrade() {
+                pool.ended(was_well);
+            }
+        };
         let mut state = self.state.lock();
         // Up to a tenth earlier, so that connections opened together are not replaced together.
         let age = self.settings.age_max;
         let retire_at = now + age - age.mul_f64(state.jitter.next_fraction() / 10.0);
-        let socket = Socket::open(stream, member, &self.settings, &self.stats, retire_at);
+        let socket = Socket::open(stream, ended, &self.settings, &self.stats, retire_at);
         state.connecting = false;
         for worn in state.sockets.extract_if(.., |socket| socket.is_worn(now)) {
             worn.retire();
@@ -217,6 +218,20 @@ impl WsPool {
             let host = self.client.host();
             tracing::warn!(host, %error, "no WebSocket connection can be opened; sending calls over HTTP");
         }
+        self.changed();
+    }
+
+    /// A connection has ended, well or not.
+    fn ended(self: &Arc<Self>, was_well: bool) {
+        let mut state = self.state.lock();
+        if was_well {
+            state.failures = 0;
+            state.retry_at = None;
+        } else {
+            // Or a peer that opens and closes at once would be knocked at without end.
+            state.fall(Instant::now());
+        }
+        drop(state);
         self.changed();
     }
 
@@ -306,7 +321,7 @@ struct WsConnectAttempt {
 }
 
 impl WsConnectAttempt {
-    fn finish(mut self, opened: Result<WebSocketStream<Stream>, TransportError>) {
+    fn finish(mut self, opened: Result<WsStream, TransportError>) {
         self.finished = true;
         match opened {
             Ok(stream) => self.pool.connected(stream),
@@ -325,27 +340,6 @@ impl Drop for WsConnectAttempt {
             );
             self.pool.failed(&error);
         }
-    }
-}
-
-/// Held by a connection's task.
-struct PoolObserver {
-    pool: Weak<WsPool>,
-}
-
-impl SocketObserver for PoolObserver {
-    fn ended(&self, was_well: bool) {
-        let Some(pool) = self.pool.upgrade() else { return };
-        let mut state = pool.state.lock();
-        if was_well {
-            state.failures = 0;
-            state.retry_at = None;
-        } else {
-            // Or a peer that opens and closes at once would be knocked at without end.
-            state.fall(Instant::now());
-        }
-        drop(state);
-        pool.changed();
     }
 }
 

@@ -19,7 +19,7 @@ fn prepared() -> Prepared {
 fn connection(room: usize) -> (H1Connection, DuplexStream) {
     let (ours, peer) = duplex(room);
     let now = Instant::now();
-    (H1Connection::new(Stream::Memory(ours), now, now), peer)
+    (H1Connection::new(Stream::Memory(Box::new(ours)), now, now), peer)
 }
 
 /// Status, first part and rest of what was answered, or the kind of failure;

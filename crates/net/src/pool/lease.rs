@@ -101,17 +101,17 @@ impl Drop for H2Member {
 
 impl Pool {
     /// Counts an HTTP/1.1 connection as open.
-    pub(super) fn admit_h1(&self, state: &mut State) -> H1Member {
+    pub(super) fn admit_h1(self: &Arc<Self>, state: &mut State) -> H1Member {
         self.stats.note_opened(Protocol::H1);
         state.h1_open += 1;
-        let (pool, stats) = (Weak::clone(&self.me), Arc::clone(&self.stats));
+        let (pool, stats) = (Arc::downgrade(self), Arc::clone(&self.stats));
         H1Member { pool, stats, reason: CloseReason::Peer, counted_out: false }
     }
 
     /// Counts an HTTP/2 connection as open.
-    pub(super) fn admit_h2(&self, fate: Fate) -> H2Member {
+    pub(super) fn admit_h2(self: &Arc<Self>, fate: Fate) -> H2Member {
         self.stats.note_opened(Protocol::H2);
-        H2Member { pool: Weak::clone(&self.me), stats: Arc::clone(&self.stats), fate }
+        H2Member { pool: Arc::downgrade(self), stats: Arc::clone(&self.stats), fate }
     }
 }
 
