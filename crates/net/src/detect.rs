@@ -39,11 +39,6 @@ struct Belief {
 }
 
 impl LearntProtocol {
-    /// Nothing is known yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// The protocol of the last connection that was opened, unless the peer was
     /// unreachable since.
     pub fn protocol(&self) -> Option<Protocol> {
@@ -180,7 +175,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn beliefs_fade_as_their_evidence_deserves() {
-        let learnt = LearntProtocol::new();
+        let learnt = LearntProtocol::default();
         let now = Instant::now();
         assert_eq!(learnt.believed(now), None);
         for (evidence, lasts) in [

@@ -105,13 +105,6 @@ pub(crate) struct ProxyRoute {
     pub(crate) tunnel_to: Option<String>,
 }
 
-impl ProxyRoute {
-    /// Whether requests go to the proxy itself.
-    fn is_direct(&self) -> bool {
-        self.tunnel_to.is_none()
-    }
-}
-
 /// What a WebSocket handshake is made of.
 pub(crate) struct FeedRequest {
     /// The whole URI.
@@ -145,15 +138,15 @@ pub(crate) enum Purpose {
 impl Prepared {
     pub(crate) fn new(endpoint: &Endpoint, purpose: Purpose) -> Result<Self, EndpointError> {
         let url = endpoint.url.expose();
-        let Scheme { name: scheme, secure, default_port } = Scheme::of(purpose, url.scheme())?;
+        let secure = is_secure(purpose, url.scheme())?;
         let url_host = url.host_str().ok_or(EndpointError::Host)?;
         let host = url_host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = url.port().unwrap_or(default_port);
+        let port = url.port().unwrap_or(if secure { 443 } else { 80 });
         let server_name = ServerName::try_from(host.clone()).map_err(|_| EndpointError::Host)?;
 
         let mut headers = headers(endpoint, purpose, secure)?;
         let proxy = proxy_route(endpoint, secure || purpose == Purpose::Feed, url_host, port);
-        let direct = proxy.as_ref().filter(|route| route.is_direct());
+        let direct = proxy.as_ref().filter(|route| route.tunnel_to.is_none());
         if let Some(value) = direct.and_then(|route| route.proxy.authorization.as_ref()) {
             headers.insert(PROXY_AUTHORIZATION, sensitive(value.expose())?);
         }
@@ -162,7 +155,7 @@ impl Prepared {
         if let Some(port) = url.port() {
             authority.push_str(&format!(":{port}"));
         }
-        let place = format!("{scheme}://{authority}");
+        let place = format!("{}://{authority}", url.scheme());
         let written = match headers.remove(HOST) {
             Some(host) => host.to_str().map_err(|_| EndpointError::Host)?.to_owned(),
             None => authority,
@@ -179,7 +172,7 @@ impl Prepared {
         let h1_uri = Uri::try_from(target.as_str()).map_err(|_| EndpointError::Path)?;
         // Checks the authority as well, which HTTP/1.1 only carries as a header.
         let uri = Uri::builder()
-            .scheme(scheme)
+            .scheme(url.scheme())
             .authority(written.as_str())
             .path_and_query(path.as_str())
             .build()
@@ -215,26 +208,14 @@ fn sensitive(text: &str) -> Result<HeaderValue, EndpointError> {
     Ok(value)
 }
 
-/// What the scheme of a URL says.
-struct Scheme {
-    name: &'static str,
-    secure: bool,
-    default_port: u16,
-}
-
-impl Scheme {
-    fn of(purpose: Purpose, name: &str) -> Result<Self, EndpointError> {
-        let plain = |name| Self { name, secure: false, default_port: 80 };
-        let secure = |name| Self { name, secure: true, default_port: 443 };
-        let unsupported = |known| EndpointError::Scheme(name.to_owned(), known);
-        match (purpose, name) {
-            (Purpose::Calls { .. } | Purpose::Document, "http") => Ok(plain("http")),
-            (Purpose::Calls { .. } | Purpose::Document, "https") => Ok(secure("https")),
-            (Purpose::Calls { .. } | Purpose::Document, _) => Err(unsupported("http or https")),
-            (Purpose::Feed, "ws") => Ok(plain("ws")),
-            (Purpose::Feed, "wss") => Ok(secure("wss")),
-            (Purpose::Feed, _) => Err(unsupported("ws or wss")),
-        }
+/// Whether the scheme of a URL asks for TLS.
+fn is_secure(purpose: Purpose, scheme: &str) -> Result<bool, EndpointError> {
+    let unsupported = |known| EndpointError::Scheme(scheme.to_owned(), known);
+    match (purpose, scheme) {
+        (Purpose::Calls { .. } | Purpose::Document, "http") | (Purpose::Feed, "ws") => Ok(false),
+        (Purpose::Calls { .. } | Purpose::Document, "https") | (Purpose::Feed, "wss") => Ok(true),
+        (Purpose::Calls { .. } | Purpose::Document, _) => Err(unsupported("http or https")),
+        (Purpose::Feed, _) => Err(unsupported("ws or wss")),
     }
 }
 

@@ -48,8 +48,8 @@ pub struct TransportResources {
 impl TransportResources {
     /// Those of an upstream of which nothing is known yet, which counts its answers by itself.
     pub fn new(resolver: Arc<Resolver>, tls: Arc<TlsClient>) -> Self {
-        let learnt = Arc::new(LearntProtocol::new());
-        Self { resolver, tls, learnt, stats: Arc::default(), answers: Arc::default() }
+        let (learnt, stats, answers) = (Arc::default(), Arc::default(), Arc::default());
+        Self { resolver, tls, learnt, stats, answers }
     }
 }
 

@@ -5,7 +5,6 @@
 //! whole URL in the request line (RFC 9112, section 3.2.2): many proxies allow tunnels to port 443
 //! alone.
 
-use std::fmt;
 use std::io;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -22,7 +21,7 @@ const DEFAULT_PORT: u16 = 80;
 const HEAD_BYTES_MAX: usize = 8 << 10;
 
 /// An HTTP proxy that connections are opened through. Prints no credential.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardProxy {
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -77,15 +76,6 @@ impl ForwardProxy {
         }
         let detail = format!("the proxy refused the tunnel with status {status}");
         Err(TransportError::new(TransportErrorKind::Connect, Sent::No, detail))
-    }
-}
-
-impl fmt::Debug for ForwardProxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ForwardProxy")
-            .field("host", &self.host)
-            .field("port", &self.port)
-            .finish_non_exhaustive()
     }
 }
 
