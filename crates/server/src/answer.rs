@@ -220,7 +220,7 @@ pub(crate) fn refuse_upgrade(error: HandshakeError, ticket: Ticket) -> HttpRespo
     for (name, value) in error.fields() {
         fields.push((HeaderName::from_static(name), HeaderValue::from_static(value)));
     }
-    let body = refusal_body(HttpRefusal::BadUpgrade.code(), error.reason());
+    let body = refusal_body(HttpRefusal::BadUpgrade.code(), &error.to_string());
     respond(status, fields, body.into(), ticket)
 }
 

@@ -8,30 +8,18 @@ use std::fmt;
 pub struct CloseCode(u16);
 
 impl CloseCode {
-    /// 1000: the purpose of the connection is fulfilled.
-    pub const NORMAL: Self = Self(1000);
-    /// 1001: the server goes down, or the browser leaves the page.
-    pub const GOING_AWAY: Self = Self(1001);
     /// 1002: the peer broke the protocol.
     pub const PROTOCOL_ERROR: Self = Self(1002);
-    /// 1003: a kind of message that is not accepted.
-    pub const UNSUPPORTED: Self = Self(1003);
     /// 1007: text that is not UTF-8.
     pub const INVALID_PAYLOAD: Self = Self(1007);
     /// 1008: the peer did what is not allowed here, and no other code fits.
     pub const POLICY: Self = Self(1008);
     /// 1009: a message is too big.
     pub const TOO_BIG: Self = Self(1009);
-    /// 1010: the server did not agree to an extension that the client needs.
-    pub const EXTENSION_NEEDED: Self = Self(1010);
-    /// 1011: a fault of the server.
-    pub const INTERNAL: Self = Self(1011);
     /// 1012: the service restarts; clients may come back at once.
     pub const RESTART: Self = Self(1012);
     /// 1013: the service is overloaded; clients should come back later.
     pub const TRY_AGAIN_LATER: Self = Self(1013);
-    /// 1014: what stands behind the server failed.
-    pub const BAD_GATEWAY: Self = Self(1014);
 
     /// `None` for a code that may not be on the wire.
     pub fn new(code: u16) -> Option<Self> {

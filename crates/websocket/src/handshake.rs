@@ -153,29 +153,40 @@ impl fmt::Debug for AcceptKey {
 }
 
 /// Why an upgrade is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     /// A method other than GET.
+    #[error("the method of a WebSocket upgrade is GET")]
     MethodNotGet,
     /// HTTP/1.0.
+    #[error("a WebSocket upgrade needs HTTP/1.1")]
     HttpTooOld,
     /// No `Upgrade` names `websocket`.
+    #[error("no `Upgrade` field names `websocket`")]
     NoUpgrade,
     /// No `Connection` names `upgrade`.
+    #[error("no `Connection` field names `upgrade`")]
     ConnectionWithoutUpgrade,
     /// A body, whose bytes could be taken for frames.
+    #[error("a WebSocket upgrade has no body")]
     HasBody,
     /// No `Sec-WebSocket-Version`.
+    #[error("there is no `Sec-WebSocket-Version`; 13 is served")]
     VersionMissing,
     /// More than one `Sec-WebSocket-Version`.
+    #[error("there is more than one `Sec-WebSocket-Version`")]
     VersionRepeated,
     /// A version other than 13.
+    #[error("`Sec-WebSocket-Version` is not 13")]
     VersionOther,
     /// No `Sec-WebSocket-Key`.
+    #[error("there is no `Sec-WebSocket-Key`")]
     KeyMissing,
     /// More than one `Sec-WebSocket-Key`.
+    #[error("there is more than one `Sec-WebSocket-Key`")]
     KeyRepeated,
     /// A key that is not 16 bytes as base64.
+    #[error("`Sec-WebSocket-Key` is not 16 bytes as base64")]
     KeyMalformed,
 }
 
@@ -209,32 +220,7 @@ impl HandshakeError {
             _ => &[],
         }
     }
-
-    /// What was wrong, for the client.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::MethodNotGet => "the method of a WebSocket upgrade is GET",
-            Self::HttpTooOld => "a WebSocket upgrade needs HTTP/1.1",
-            Self::NoUpgrade => "no `Upgrade` field names `websocket`",
-            Self::ConnectionWithoutUpgrade => "no `Connection` field names `upgrade`",
-            Self::HasBody => "a WebSocket upgrade has no body",
-            Self::VersionMissing => "there is no `Sec-WebSocket-Version`; 13 is served",
-            Self::VersionRepeated => "there is more than one `Sec-WebSocket-Version`",
-            Self::VersionOther => "`Sec-WebSocket-Version` is not 13",
-            Self::KeyMissing => "there is no `Sec-WebSocket-Key`",
-            Self::KeyRepeated => "there is more than one `Sec-WebSocket-Key`",
-            Self::KeyMalformed => "`Sec-WebSocket-Key` is not 16 bytes as base64",
-        }
-    }
 }
-
-impl fmt::Display for HandshakeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.reason())
-    }
-}
-
-impl std::error::Error for HandshakeError {}
 
 /// What the fields of a request say about the upgrade.
 #[derive(Default)]
