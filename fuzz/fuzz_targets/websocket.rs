@@ -59,8 +59,8 @@ fn told(event: &WsEvent<'_>) -> Arrived {
     match event {
         WsEvent::Message { kind: MessageKind::Text, payload } => ('t', payload.to_vec()),
         WsEvent::Message { kind: MessageKind::Binary, payload } => ('b', payload.to_vec()),
-        WsEvent::Ping(payload) => ('i', payload.as_bytes().to_vec()),
-        WsEvent::Pong(payload) => ('o', payload.as_bytes().to_vec()),
+        WsEvent::Ping(payload) => ('i', payload.to_vec()),
+        WsEvent::Pong(payload) => ('o', payload.to_vec()),
         WsEvent::Close(frame) => {
             let code = frame.code().map(|code| code.get().to_be_bytes());
             let code = code.as_ref().map_or(&[][..], |code| code);

@@ -53,15 +53,14 @@ impl CloseFrame {
 
     /// The reason; most often empty.
     pub fn reason(&self) -> &str {
-        from_utf8(self.reason.as_bytes()).unwrap_or_default()
+        from_utf8(&self.reason).unwrap_or_default()
     }
 
     /// As on the wire.
     pub(crate) fn payload(&self) -> ControlPayload {
         let Some(code) = self.code else { return ControlPayload::EMPTY };
         let mut payload = ControlPayload::EMPTY;
-        let fits =
-            payload.append(&code.get().to_be_bytes()) && payload.append(self.reason.as_bytes());
+        let fits = payload.append(&code.get().to_be_bytes()) && payload.append(&self.reason);
         debug_assert!(fits, "a reason is at most 123 bytes");
         payload
     }

@@ -10,7 +10,7 @@ use std::str::from_utf8;
 use crate::close::CloseFrame;
 use crate::control::ControlPayload;
 use crate::error::FrameError;
-use crate::frame::{FrameHeader, HEADER_BYTES_MAX, Opcode, WsRole};
+use crate::frame::{FrameHeader, HeaderBytes, Opcode, WsRole};
 use crate::mask::apply_mask;
 use crate::utf8::Utf8Check;
 
@@ -170,20 +170,22 @@ impl MessageDecoder {
         let unfinished = self.unfinished.as_deref_mut();
         let is_inside = unfinished.as_ref().is_some_and(|unfinished| unfinished.message.is_some());
         let begun = unfinished.map(|unfinished| std::mem::take(&mut unfinished.header));
-        let begun = begun.unwrap_or_default();
-        if begun.len == 0 {
+        let mut joined = begun.unwrap_or_default();
+        let begun = joined.len();
+        if begun == 0 {
             let read = FrameHeader::read(self.role, is_inside, bytes)?;
             if read.is_none() && !bytes.is_empty() {
-                self.unfinished().header = begun.followed_by(bytes);
+                self.unfinished().header.append(bytes);
             }
             return Ok(read);
         }
-        let joined = begun.followed_by(bytes);
-        let read = FrameHeader::read(self.role, is_inside, joined.as_bytes())?;
+        // What has no room is not of the header.
+        joined.append(bytes);
+        let read = FrameHeader::read(self.role, is_inside, &joined)?;
         if read.is_none() {
             self.unfinished().header = joined;
         }
-        Ok(read.map(|(header, len)| (header, len - usize::from(begun.len))))
+        Ok(read.map(|(header, len)| (header, len - begun)))
     }
 
     fn check_bounds(&self, limits: &MessageLimits, header: &FrameHeader) -> Result<(), FrameError> {
@@ -235,7 +237,7 @@ impl MessageKind {
 #[derive(Debug, Default)]
 struct Unfinished {
     /// The beginning of a header.
-    header: BegunHeader,
+    header: HeaderBytes,
     /// A frame whose payload is not whole.
     frame: Option<OpenFrame>,
     /// What came of that payload, if the frame is a control frame.
@@ -246,7 +248,7 @@ struct Unfinished {
 
 impl Unfinished {
     fn is_empty(&self) -> bool {
-        self.header.len == 0 && self.frame.is_none() && self.message.is_none()
+        self.header.is_empty() && self.frame.is_none() && self.message.is_none()
     }
 
     fn held_bytes(&self) -> usize {
@@ -291,7 +293,7 @@ impl Unfinished {
         }
         if header.opcode.is_control() {
             let payload = std::mem::take(&mut self.control);
-            return control_event(header.opcode, payload.as_bytes()).map(Some);
+            return control_event(header.opcode, &payload).map(Some);
         }
         match self.message.take() {
             Some(message) if header.is_last => message.finish().map(Some),
@@ -300,29 +302,6 @@ impl Unfinished {
                 Ok(None)
             }
         }
-    }
-}
-
-/// The beginning of a header.
-#[derive(Debug, Clone, Copy, Default)]
-struct BegunHeader {
-    len: u8,
-    bytes: [u8; HEADER_BYTES_MAX],
-}
-
-impl BegunHeader {
-    fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-
-    /// With as many of `bytes` behind it as a header can have.
-    fn followed_by(mut self, bytes: &[u8]) -> Self {
-        let from = usize::from(self.len);
-        let len = bytes.len().min(HEADER_BYTES_MAX - from);
-        self.bytes[from..from + len].copy_from_slice(&bytes[..len]);
-        // At most 14.
-        self.len = (from + len) as u8;
-        self
     }
 }
 

@@ -1,10 +1,8 @@
 //! The header of a frame (RFC 6455, section 5.2).
 
-use std::fmt;
-use std::ops::Deref;
-
 use crate::control::CONTROL_BYTES_MAX;
 use crate::error::FrameError;
+use crate::stack_bytes::StackBytes;
 
 /// Bytes of the longest header: two, a length of 64 bits, and a mask.
 pub(crate) const HEADER_BYTES_MAX: usize = 14;
@@ -28,49 +26,25 @@ pub enum WsRole {
     Client,
 }
 
-/// What a frame is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a frame is, by its number on the wire; `None` of [`Self::from_repr`] is for a reserved number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
+#[repr(u8)]
 pub enum Opcode {
     /// More of the message before it.
-    Continuation,
+    Continuation = 0,
     /// The beginning of a text.
-    Text,
+    Text = 1,
     /// The beginning of bytes.
-    Binary,
+    Binary = 2,
     /// The end of the connection.
-    Close,
+    Close = 8,
     /// To be answered by a pong.
-    Ping,
+    Ping = 9,
     /// The answer to a ping, or a sign of life.
-    Pong,
+    Pong = 10,
 }
 
 impl Opcode {
-    /// `None` for a reserved number.
-    pub fn new(number: u8) -> Option<Self> {
-        Some(match number {
-            0 => Self::Continuation,
-            1 => Self::Text,
-            2 => Self::Binary,
-            8 => Self::Close,
-            9 => Self::Ping,
-            10 => Self::Pong,
-            _ => return None,
-        })
-    }
-
-    /// As on the wire.
-    pub fn number(self) -> u8 {
-        match self {
-            Self::Continuation => 0,
-            Self::Text => 1,
-            Self::Binary => 2,
-            Self::Close => 8,
-            Self::Ping => 9,
-            Self::Pong => 10,
-        }
-    }
-
     /// Close, ping and pong: they may come between the fragments of a message.
     pub fn is_control(self) -> bool {
         match self {
@@ -139,22 +113,26 @@ impl FrameHeader {
 
     /// As on the wire, with the length in its shortest form.
     pub fn to_bytes(self) -> HeaderBytes {
-        let mut header = HeaderBytes { len: 0, bytes: [0; HEADER_BYTES_MAX] };
-        header.put(&[if self.is_last { LAST } else { 0 } | self.opcode.number()]);
+        let mut header = HeaderBytes::EMPTY;
+        let mut put = |bytes: &[u8]| {
+            let fits = header.append(bytes);
+            debug_assert!(fits, "a header is at most 14 bytes");
+        };
+        put(&[if self.is_last { LAST } else { 0 } | self.opcode as u8]);
         let masked = if self.mask.is_some() { MASKED } else { 0 };
         match (u8::try_from(self.len), u16::try_from(self.len)) {
-            (Ok(len), _) if len < LENGTH_16 => header.put(&[masked | len]),
+            (Ok(len), _) if len < LENGTH_16 => put(&[masked | len]),
             (_, Ok(len)) => {
-                header.put(&[masked | LENGTH_16]);
-                header.put(&len.to_be_bytes());
+                put(&[masked | LENGTH_16]);
+                put(&len.to_be_bytes());
             }
             _ => {
-                header.put(&[masked | LENGTH_64]);
-                header.put(&self.len.to_be_bytes());
+                put(&[masked | LENGTH_64]);
+                put(&self.len.to_be_bytes());
             }
         }
         if let Some(mask) = self.mask {
-            header.put(&mask);
+            put(&mask);
         }
         header
     }
@@ -166,7 +144,7 @@ fn read_first(byte: u8, inside_message: bool) -> Result<(bool, Opcode), FrameErr
         return Err(FrameError::ReservedBit);
     }
     let number = byte & OPCODE;
-    let opcode = Opcode::new(number).ok_or(FrameError::ReservedOpcode(number))?;
+    let opcode = Opcode::from_repr(number).ok_or(FrameError::ReservedOpcode(number))?;
     let is_last = byte & LAST != 0;
     match opcode {
         Opcode::Close | Opcode::Ping | Opcode::Pong if !is_last => {
@@ -183,32 +161,5 @@ fn read_first(byte: u8, inside_message: bool) -> Result<(bool, Opcode), FrameErr
     }
 }
 
-/// A header as on the wire, on the stack: 2 to 10 bytes, and four more with a mask.
-#[derive(Clone, Copy)]
-pub struct HeaderBytes {
-    len: u8,
-    bytes: [u8; HEADER_BYTES_MAX],
-}
-
-impl HeaderBytes {
-    fn put(&mut self, bytes: &[u8]) {
-        let from = usize::from(self.len);
-        self.bytes[from..from + bytes.len()].copy_from_slice(bytes);
-        // At most 14.
-        self.len = (from + bytes.len()) as u8;
-    }
-}
-
-impl Deref for HeaderBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-}
-
-impl fmt::Debug for HeaderBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:02x?}", &**self)
-    }
-}
+/// A header as on the wire: 2 to 10 bytes, and four more with a mask.
+pub type HeaderBytes = StackBytes<HEADER_BYTES_MAX>;

@@ -63,6 +63,7 @@ mod error;
 mod frame;
 pub mod handshake;
 mod mask;
+mod stack_bytes;
 mod utf8;
 
 pub use close::CloseFrame;
@@ -72,3 +73,4 @@ pub use decode::{DecodeStep, MessageDecoder, MessageKind, MessageLimits, WsEvent
 pub use error::FrameError;
 pub use frame::{FrameHeader, HeaderBytes, Opcode, WsRole};
 pub use mask::apply_mask;
+pub use stack_bytes::StackBytes;

@@ -46,8 +46,8 @@ fn word(event: &WsEvent<'_>) -> String {
         WsEvent::Message { kind: MessageKind::Binary, payload } => {
             format!("binary {}", payload.escape_ascii())
         }
-        WsEvent::Ping(payload) => format!("ping {}", payload.as_bytes().escape_ascii()),
-        WsEvent::Pong(payload) => format!("pong {}", payload.as_bytes().escape_ascii()),
+        WsEvent::Ping(payload) => format!("ping {}", payload.escape_ascii()),
+        WsEvent::Pong(payload) => format!("pong {}", payload.escape_ascii()),
         WsEvent::Close(frame) => {
             let code = frame.code().map_or("-".to_owned(), |code| code.to_string());
             format!("close {code} {}", frame.reason())

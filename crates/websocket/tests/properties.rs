@@ -124,20 +124,24 @@ impl Writer {
 
     fn control(&mut self, sent: &Sent) {
         let payload = |bytes: &[u8]| ControlPayload::new(bytes).expect("at most 125");
-        let frame = match (sent, self.mask()) {
-            (Sent::Ping(bytes), None) => encode::ping(&payload(bytes)),
-            (Sent::Ping(bytes), Some(mask)) => encode::masked::ping(&payload(bytes), mask),
-            (Sent::Pong(bytes), None) => encode::pong(&payload(bytes)),
-            (Sent::Pong(bytes), Some(mask)) => encode::masked::pong(&payload(bytes), mask),
-            (Sent::Close(close), mask) => {
-                let frame = close.as_ref().map_or(CloseFrame::EMPTY, |(code, reason)| {
+        let frame = match sent {
+            Sent::Ping(bytes) => encode::ping(&payload(bytes)),
+            Sent::Pong(bytes) => encode::pong(&payload(bytes)),
+            Sent::Close(close) => {
+                encode::close(&close.as_ref().map_or(CloseFrame::EMPTY, |(code, reason)| {
                     CloseFrame::new(CloseCode::new(*code).expect("allowed"), reason)
-                });
-                mask.map_or(encode::close(&frame), |mask| encode::masked::close(&frame, mask))
+                }))
             }
-            (Sent::Text(_) | Sent::Binary(_), _) => panic!("{sent:?} is no control frame"),
+            Sent::Text(_) | Sent::Binary(_) => panic!("{sent:?} is no control frame"),
         };
-        self.bytes.extend_from_slice(&frame);
+        match self.role {
+            WsRole::Server => self.bytes.extend_from_slice(&frame),
+            // As a server sends it, but for the mask.
+            WsRole::Client => {
+                let opcode = Opcode::from_repr(frame[0] & 0x0f).expect("as it was written");
+                self.frame(true, opcode, &frame[2..]);
+            }
+        }
     }
 
     /// Writes a message with its cuts; returns what arrives, in order.
@@ -227,8 +231,8 @@ fn sent(event: WsEvent<'_>) -> Sent {
         WsEvent::Message { kind: MessageKind::Binary, payload } => {
             Sent::Binary(payload.into_owned())
         }
-        WsEvent::Ping(payload) => Sent::Ping(payload.as_bytes().to_vec()),
-        WsEvent::Pong(payload) => Sent::Pong(payload.as_bytes().to_vec()),
+        WsEvent::Ping(payload) => Sent::Ping(payload.to_vec()),
+        WsEvent::Pong(payload) => Sent::Pong(payload.to_vec()),
         WsEvent::Close(frame) => {
             Sent::Close(frame.code().map(|code| (code.get(), frame.reason().to_owned())))
         }
