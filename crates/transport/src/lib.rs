@@ -20,7 +20,7 @@ use bytes::Bytes;
 pub use ceiling::{Ceiling, FREE_BYTES, Share, Shortage};
 pub use error::{Sent, TransportError, TransportErrorKind};
 pub use rest::{Pieces, Rest, TRUSTED_LENGTH_MAX};
-pub use trace_context::{SpanId, TraceContext, TraceId};
+pub use trace_context::{HexId, SpanId, TraceContext, TraceId};
 
 /// A boxed future that may borrow from its maker.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

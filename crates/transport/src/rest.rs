@@ -44,7 +44,7 @@ pub trait Rest: Send + Debug {
 #[derive(Debug, Default)]
 pub struct Pieces {
     pieces: VecDeque<Result<Bytes, TransportError>>,
-    announced: Option<u64>,
+    announced: u64,
 }
 
 /// Size of the pieces into which a body is cut, like those of a socket.
@@ -53,17 +53,12 @@ const PIECE: usize = 64 << 10;
 impl Pieces {
     /// Cuts `body` into pieces, and announces their length.
     pub fn of(mut body: Bytes) -> Self {
-        let announced = Some(body.len() as u64);
+        let announced = body.len() as u64;
         let mut pieces = VecDeque::new();
         while !body.is_empty() {
             pieces.push_back(Ok(body.split_to(body.len().min(PIECE))));
         }
         Self { pieces, announced }
-    }
-
-    /// What is in pieces already; none of them may be empty. Nothing is announced.
-    pub fn joined(pieces: impl IntoIterator<Item = Bytes>) -> Self {
-        Self { pieces: pieces.into_iter().map(Ok).collect(), announced: None }
     }
 
     /// Fails with `error` where the end would have been.
@@ -77,14 +72,14 @@ impl Pieces {
 impl Rest for Pieces {
     fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
         let piece = self.pieces.pop_front();
-        if let (Some(announced), Some(Ok(piece))) = (&mut self.announced, &piece) {
-            *announced -= piece.len() as u64;
+        if let Some(Ok(piece)) = &piece {
+            self.announced -= piece.len() as u64;
         }
         Box::pin(std::future::ready(piece))
     }
 
     fn announced(&self) -> Option<u64> {
-        self.announced
+        Some(self.announced)
     }
 }
 

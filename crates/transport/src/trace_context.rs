@@ -9,13 +9,22 @@ use std::fmt;
 const HEADER_BYTES: usize = 55;
 const SAMPLED: u8 = 1;
 
-/// The 16 bytes that all spans of one trace share; never all zero.
+/// What names a trace or a span; never all zero. Shown in hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct TraceId([u8; 16]);
+pub struct HexId<const N: usize>([u8; N]);
 
-/// The 8 bytes that name one span within its trace; never all zero.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct SpanId([u8; 8]);
+/// The 16 bytes that all spans of one trace share.
+pub type TraceId = HexId<16>;
+
+/// The 8 bytes that name one span within its trace.
+pub type SpanId = HexId<8>;
+
+impl<const N: usize> HexId<N> {
+    /// As it goes over the wire.
+    pub fn bytes(self) -> [u8; N] {
+        self.0
+    }
+}
 
 impl TraceId {
     /// From random numbers. Zero, which is no id, becomes another one.
@@ -23,22 +32,12 @@ impl TraceId {
         let number = (u128::from(numbers[0]) << 64 | u128::from(numbers[1])).max(1);
         Self(number.to_be_bytes())
     }
-
-    /// As it goes over the wire.
-    pub fn bytes(self) -> [u8; 16] {
-        self.0
-    }
 }
 
 impl SpanId {
     /// From a random number. Zero, which is no id, becomes another one.
     pub fn of(number: u64) -> Self {
         Self(number.max(1).to_be_bytes())
-    }
-
-    /// As it goes over the wire.
-    pub fn bytes(self) -> [u8; 8] {
-        self.0
     }
 
     /// The span below this one that `number` stands for: always the same one, so that a span that is reported
@@ -80,8 +79,8 @@ impl TraceContext {
         let flags = hex::<1>(&known[53..55])?[0];
         let is_there = trace_id != [0; 16] && span_id != [0; 8];
         (is_whole && has_dashes && is_there).then_some(Self {
-            trace_id: TraceId(trace_id),
-            span_id: SpanId(span_id),
+            trace_id: HexId(trace_id),
+            span_id: HexId(span_id),
             is_sampled: flags & SAMPLED != 0,
         })
     }
@@ -125,31 +124,15 @@ fn put_hex(out: &mut [u8], bytes: &[u8]) {
     }
 }
 
-fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-}
-
-impl fmt::Display for TraceId {
+impl<const N: usize> fmt::Display for HexId<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, &self.0)
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for TraceId {
+impl<const N: usize> fmt::Debug for HexId<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, &self.0)
-    }
-}
-
-impl fmt::Display for SpanId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, &self.0)
-    }
-}
-
-impl fmt::Debug for SpanId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, &self.0)
+        fmt::Display::fmt(self, f)
     }
 }
 
