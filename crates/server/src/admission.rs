@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::time::Instant;
 
@@ -66,14 +65,14 @@ impl Admission {
     /// Takes a place for one more connection from `peer`, or says which bound is reached.
     fn enter(&self, peer: SocketAddr) -> Result<Arc<ClientLink>, HttpRefusal> {
         let settings = &self.shared.settings;
-        let open_before = self.shared.counters.connections_open.fetch_add(1, Relaxed);
+        let open = self.shared.counters.connections_open.raise(1);
         let refused = |refusal| {
-            self.shared.counters.connections_open.fetch_sub(1, Relaxed);
+            self.shared.counters.connections_open.lower(1);
             Err(refusal)
         };
         let now = Instant::now();
         let link = |share| Arc::new(ClientLink::new(Arc::clone(&self.shared), peer, share, now));
-        let is_full = open_before >= settings.connections_max;
+        let is_full = open > settings.connections_max;
         let most = settings.connections_per_peer_max;
         if !settings.shares && most.is_none() {
             return if is_full { refused(HttpRefusal::ConnectionsFull) } else { Ok(link(None)) };
@@ -103,8 +102,8 @@ impl Admission {
     fn make_room(&self, newcomer: &Arc<ClientLink>, now: Instant) -> bool {
         let places = self.shared.settings.connections_max;
         let Some(displaced) = self.peers.displace(newcomer, places, now) else { return false };
-        self.shared.counters.connections_open.fetch_sub(1, Relaxed);
-        ServerCounters::add(&self.shared.counters.displaced);
+        self.shared.counters.connections_open.lower(1);
+        ServerCounters::add(&self.shared.counters.displaced_total);
         displaced.displace();
         true
     }
@@ -117,7 +116,7 @@ impl Admission {
         if self.shared.settings.shares || self.shared.settings.connections_per_peer_max.is_some() {
             self.peers.leave(link);
         }
-        self.shared.counters.connections_open.fetch_sub(1, Relaxed);
+        self.shared.counters.connections_open.lower(1);
     }
 }
 
@@ -134,7 +133,7 @@ mod tests {
     fn a_newcomer_that_is_displaced_before_it_has_room_is_counted_once() {
         let admission = admission(Settings { connections_max: 2, ..Settings::default() });
         let peer = |address: u8| SocketAddr::from(([10, 0, 0, address], 1));
-        let open = || admission.shared.counters.connections_open.load(Relaxed);
+        let open = || admission.shared.counters.connections_open.get();
         let now = Instant::now();
         // Entered, and the next moment another worker's newcomer takes its place.
         let first = admission.enter(peer(1)).expect("there is room");

@@ -43,7 +43,7 @@ pub(crate) async fn compress(
     } else {
         // A full queue is an answer: uncompressed is better than late.
         let Ok(_job) = shared.compression_jobs.try_acquire() else {
-            ServerCounters::add(&shared.counters.compression_skipped);
+            ServerCounters::add(&shared.counters.compression_skipped_total);
             return None;
         };
         let body = body.clone();
@@ -59,7 +59,7 @@ pub(crate) async fn compress(
     if squeezed.len() >= length {
         return None;
     }
-    ServerCounters::add(&shared.counters.compressed);
+    ServerCounters::add(&shared.counters.compressed_total);
     Some(Bytes::from(squeezed))
 }
 

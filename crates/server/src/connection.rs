@@ -113,7 +113,7 @@ pub(crate) async fn run_tls<E: HttpService>(
             tracing::debug!(peer = %permit.link().peer, "an ACME server has seen the proof of a domain");
         }
         Ok(shaken) => {
-            ServerCounters::add(&worker.shared.counters.tls);
+            ServerCounters::add(&worker.shared.counters.tls_total);
             let agreed = tls::agreed(&shaken);
             if let Some(names) = tls::client_names(&shaken) {
                 permit.link().prove(PeerProof::Certificate(names));
@@ -263,7 +263,7 @@ async fn open<E>(
         () = late(worker) => None,
         () = displaced(link) => None,
         () = tokio::time::sleep(worker.shared.settings.head_timeout) => {
-            ServerCounters::add(&counters.slow_head);
+            ServerCounters::add(&counters.slow_head_total);
             None
         }
     }
@@ -279,15 +279,12 @@ async fn displaced(link: &ClientLink) {
 }
 
 /// Runs a connection to its end, which is told to come by `close` and by the link.
-async fn drive<C>(
+async fn drive<C: Future<Output: Into<ConnectionEnd>>>(
     mut connection: Pin<&mut C>,
     close: impl Fn(Pin<&mut C>),
     link: &Arc<ClientLink>,
     drain: &Drain,
-) -> ConnectionEnd
-where
-    C: Future<Output: Into<ConnectionEnd>>,
-{
+) -> ConnectionEnd {
     let leave = |connection: Pin<&mut C>| {
         link.note_leaving();
         close(connection);
@@ -301,10 +298,13 @@ where
         stage: DrainStage::NotBegun { idle_over: &drain.idle_over },
     };
     let mut idle = false;
-    if drain.begun.is_cancelled()
-        && let Poll::Ready(ended) = read_late(connection.as_mut(), link).await
-    {
-        return ended.into();
+    if drain.begun.is_cancelled() {
+        link.note_draining();
+        // Out of the accept queue, with a request, that begins after the drain has: hyper closes one
+        // that it has read nothing of, so it reads before it hears of the drain.
+        if let Poll::Ready(ended) = once(connection.as_mut()).await {
+            return ended.into();
+        }
     }
     loop {
         // What was handled is polled again, and what was not yet polled is.
@@ -320,7 +320,7 @@ where
             ConnectionEvent::Cut => return ConnectionEnd::Cut,
             ConnectionEvent::Displaced => {
                 leave(connection.as_mut());
-                once(connection).await;
+                let _ = once(connection).await;
                 return ConnectionEnd::Displaced;
             }
             ConnectionEvent::TooSlow(TooSlow::Idle) if !idle => {
@@ -331,19 +331,12 @@ where
             }
             ConnectionEvent::TooSlow(TooSlow::Hoarder) => {
                 link.note_hoarder();
-                once(connection).await;
+                let _ = once(connection).await;
                 return ConnectionEnd::TooSlow(TooSlow::Hoarder);
             }
             ConnectionEvent::TooSlow(too_slow) => return ConnectionEnd::TooSlow(too_slow),
         }
     }
-}
-
-/// Gives its turn to a connection out of the accept queue, with a request, that begins after the drain has: hyper
-/// closes one that it has read nothing of, so it reads before it hears of the drain.
-async fn read_late<C: Future>(mut connection: Pin<&mut C>, link: &ClientLink) -> Poll<C::Output> {
-    link.note_draining();
-    poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx))).await
 }
 
 /// What makes a connection's task act, beside the connection itself.
@@ -365,12 +358,6 @@ enum DrainStage<'d> {
     NotBegun { idle_over: &'d CancellationToken },
     Begun,
     IdleOver,
-}
-
-impl DrainStage<'_> {
-    fn is_last(self) -> bool {
-        matches!(self, Self::IdleOver)
-    }
 }
 
 impl Signals<'_, '_> {
@@ -402,7 +389,8 @@ impl Signals<'_, '_> {
         let rare = &mut Context::from_waker(&self.waker);
         // Before the connection, so that an answer made after the drain
         // began says that it is the last.
-        if rung && !self.stage.is_last() && self.begun.as_mut().poll(rare).is_ready() {
+        let is_last = matches!(self.stage, DrainStage::IdleOver);
+        if rung && !is_last && self.begun.as_mut().poll(rare).is_ready() {
             return Poll::Ready(self.next_stage());
         }
         self.link.begin_turn();
@@ -429,9 +417,9 @@ impl Signals<'_, '_> {
     }
 }
 
-/// Lets a connection say what it has to say before it is dropped.
-async fn once<C: Future>(mut connection: Pin<&mut C>) {
-    poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx).is_ready())).await;
+/// Gives a connection one turn, in which it says what it has to say before it is dropped.
+async fn once<C: Future>(mut connection: Pin<&mut C>) -> Poll<C::Output> {
+    poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx))).await
 }
 
 /// What a connection's task has to react to.

@@ -55,11 +55,6 @@ impl Shutdown {
         self.begun.cancel();
     }
 
-    /// Whether the drain has begun.
-    pub fn has_begun(&self) -> bool {
-        self.begun.is_cancelled()
-    }
-
     /// Waits until the drain begins.
     pub async fn begun(&self) {
         self.begun.cancelled().await;

@@ -24,21 +24,21 @@ impl ConnectionEnd {
         let counters = &link.shared.counters;
         match self {
             Self::ByItself | Self::Displaced | Self::TooSlow(TooSlow::Linger) => {}
-            Self::BadHttp => ServerCounters::add(&counters.bad_http),
+            Self::BadHttp => ServerCounters::add(&counters.bad_http_total),
             Self::TooSlow(TooSlow::Idle | TooSlow::Silent) => {
-                ServerCounters::add(&counters.idle_closed);
+                ServerCounters::add(&counters.idle_closed_total);
             }
-            Self::TooSlow(TooSlow::Head) => ServerCounters::add(&counters.slow_head),
-            Self::TooSlow(TooSlow::Reader) => ServerCounters::add(&counters.slow_reader),
+            Self::TooSlow(TooSlow::Head) => ServerCounters::add(&counters.slow_head_total),
+            Self::TooSlow(TooSlow::Reader) => ServerCounters::add(&counters.slow_reader_total),
             Self::TooSlow(TooSlow::Hoarder) => {
-                ServerCounters::add(&counters.hoarders);
+                ServerCounters::add(&counters.hoarders_total);
                 link.shared.hint_at_hoarder(link.peer);
             }
             Self::Flooding => {
-                ServerCounters::add(&counters.floods);
+                ServerCounters::add(&counters.floods_total);
                 link.shared.hint_at_flood(link.peer);
             }
-            Self::Cut => ServerCounters::add(&counters.drain_dropped),
+            Self::Cut => ServerCounters::add(&counters.drain_dropped_total),
         }
     }
 }

@@ -39,10 +39,8 @@ const TURN_BYTES: u32 = 8 * 1000;
 /// "Not happening". Moments are microseconds since the connection was opened.
 const NEVER: u64 = u64::MAX;
 
-const UNKNOWN: u8 = 0;
-const HTTP1: u8 = 1;
-const HTTP2: u8 = 2;
-const WEBSOCKET: u8 = 3;
+/// No protocol yet.
+const UNKNOWN: u8 = u8::MAX;
 
 /// The client was not silent for long.
 const NO_PING: u8 = 0;
@@ -63,7 +61,7 @@ pub(crate) struct ClientLink {
     /// Where `peers` has it in its list of this address's connections.
     pub(crate) index: AtomicU32,
     opened: Instant,
-    /// [`UNKNOWN`], [`HTTP1`] or [`HTTP2`].
+    /// [`UNKNOWN`], or the place of one among all.
     protocol: AtomicU8,
     times: LinkTimes,
     backlog: Backlog,
@@ -202,10 +200,10 @@ impl ClientLink {
         match protocol {
             ClientProtocol::Http1 => {
                 self.times.head_since.store(now, Relaxed);
-                self.protocol.store(HTTP1, Relaxed);
+                self.protocol.store(protocol as u8, Relaxed);
             }
             // Frames, not heads: h2 bounds what a header block may hold.
-            ClientProtocol::Http2 => self.protocol.store(HTTP2, Relaxed),
+            ClientProtocol::Http2 => self.protocol.store(protocol as u8, Relaxed),
             ClientProtocol::WebSocket => self.upgrade(),
         }
     }
@@ -214,33 +212,28 @@ impl ClientLink {
     pub(crate) fn upgrade(&self) {
         self.shared.counters.close(ClientProtocol::Http1);
         self.shared.counters.open(ClientProtocol::WebSocket);
-        self.protocol.store(WEBSOCKET, Relaxed);
+        self.protocol.store(ClientProtocol::WebSocket as u8, Relaxed);
         self.times.head_since.store(NEVER, Relaxed);
         self.times.read_at.store(self.clock(), Relaxed);
     }
 
     /// What the client speaks; `None` before its first bytes.
     pub(crate) fn protocol(&self) -> Option<ClientProtocol> {
-        match self.protocol.load(Relaxed) {
-            HTTP1 => Some(ClientProtocol::Http1),
-            HTTP2 => Some(ClientProtocol::Http2),
-            WEBSOCKET => Some(ClientProtocol::WebSocket),
-            _ => None,
-        }
+        ClientProtocol::ALL.get(usize::from(self.protocol.load(Relaxed))).copied()
     }
 
     fn is_http2(&self) -> bool {
-        self.protocol.load(Relaxed) == HTTP2
+        self.protocol() == Some(ClientProtocol::Http2)
     }
 
     /// Whether its answers come one by one. Where several are on their way each says itself what is
     /// taken of it.
     fn has_one_answer(&self) -> bool {
-        self.protocol.load(Relaxed) == HTTP1
+        self.protocol() == Some(ClientProtocol::Http1)
     }
 
     fn is_websocket(&self) -> bool {
-        self.protocol.load(Relaxed) == WEBSOCKET
+        self.protocol() == Some(ClientProtocol::WebSocket)
     }
 
     fn micros(&self, now: Instant) -> u64 {
@@ -713,6 +706,7 @@ mod tests {
     fn rested(protocol: ClientProtocol) -> ClientLink {
         let shared = Arc::new(ServerShared::new(Settings::default()));
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        shared.counters.open(ClientProtocol::Http1);
         let link = ClientLink::new(shared, peer, None, Instant::now());
         link.speak(ClientProtocol::Http1);
         link.begin_request();

@@ -45,7 +45,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes settings that have no [`Settings::problems`]. Its clients speak plain HTTP.
+    /// Its clients speak plain HTTP.
     pub fn new(settings: Settings) -> Arc<Self> {
         Self::with(settings, None)
     }
@@ -157,7 +157,7 @@ impl Server {
                 }
                 Err(error) if is_passing(&error) => {}
                 Err(error) => {
-                    ServerCounters::add(&self.shared.counters.accept_failures);
+                    ServerCounters::add(&self.shared.counters.accept_failures_total);
                     if backoff.is_fresh() {
                         tracing::warn!(%error, "cannot accept connections; trying again");
                     }
@@ -176,47 +176,6 @@ impl Server {
         for _ in 0..BACKLOG {
             let Some(Ok((stream, peer))) = listener.next().now_or_never() else { break };
             L::admit(self, stream, peer, worker, connections);
-        }
-    }
-
-    fn admit<E: HttpService>(
-        self: &Arc<Self>,
-        stream: TcpStream,
-        peer: SocketAddr,
-        worker: &Arc<Worker<E>>,
-        connections: &TaskTracker,
-    ) {
-        ServerCounters::add(&self.shared.counters.accepted);
-        match self.shared.settings.proxy_protocol.source(peer.ip()) {
-            PeerSource::Socket => {
-                if let Some((stream, permit)) = self.place(stream, peer) {
-                    let worker = Arc::clone(worker);
-                    match &self.handshakes {
-                        None => connections.spawn(run(stream, None, Vec::new(), worker, permit)),
-                        Some(handshakes) => {
-                            let handshakes = Arc::clone(handshakes);
-                            connections.spawn(run_tls(stream, handshakes, worker, permit))
-                        }
-                    };
-                }
-            }
-            PeerSource::Refused => self.fail(peer, ProxyFailure::Untrusted),
-            source @ (PeerSource::Header | PeerSource::MaybeHeader) => {
-                let Ok(place) = Arc::clone(&self.announcing).try_acquire_owned() else {
-                    return self.fail(peer, ProxyFailure::Full);
-                };
-                let (server, worker) = (Arc::clone(self), Arc::clone(worker));
-                let is_required = source == PeerSource::Header;
-                connections.spawn(async move {
-                    // Boxed: its room is not wanted any more afterwards.
-                    let announced = server.announced(stream, peer, is_required, &worker);
-                    let announced = Box::pin(announced).await;
-                    drop(place);
-                    if let Some((stream, unread, permit)) = announced {
-                        server.serve_announced(stream, unread, worker, permit).await;
-                    }
-                });
-            }
         }
     }
 
@@ -259,7 +218,7 @@ impl Server {
 
     /// Counts a connection that is closed before its client is known.
     fn fail(&self, peer: SocketAddr, failure: ProxyFailure) {
-        self.shared.counters.fail_proxy(failure);
+        ServerCounters::add(&self.shared.counters.proxy_failed[failure as usize]);
         self.shared.hint_at_proxy(peer, failure);
     }
 
@@ -319,7 +278,38 @@ impl Door for TcpListener {
         worker: &Arc<Worker<E>>,
         connections: &TaskTracker,
     ) {
-        server.admit(stream, peer, worker, connections);
+        ServerCounters::add(&server.shared.counters.accepted_total);
+        match server.shared.settings.proxy_protocol.source(peer.ip()) {
+            PeerSource::Socket => {
+                if let Some((stream, permit)) = server.place(stream, peer) {
+                    let worker = Arc::clone(worker);
+                    match &server.handshakes {
+                        None => connections.spawn(run(stream, None, Vec::new(), worker, permit)),
+                        Some(handshakes) => {
+                            let handshakes = Arc::clone(handshakes);
+                            connections.spawn(run_tls(stream, handshakes, worker, permit))
+                        }
+                    };
+                }
+            }
+            PeerSource::Refused => server.fail(peer, ProxyFailure::Untrusted),
+            source @ (PeerSource::Header | PeerSource::MaybeHeader) => {
+                let Ok(place) = Arc::clone(&server.announcing).try_acquire_owned() else {
+                    return server.fail(peer, ProxyFailure::Full);
+                };
+                let (server, worker) = (Arc::clone(server), Arc::clone(worker));
+                let is_required = source == PeerSource::Header;
+                connections.spawn(async move {
+                    // Boxed: its room is not wanted any more afterwards.
+                    let announced = server.announced(stream, peer, is_required, &worker);
+                    let announced = Box::pin(announced).await;
+                    drop(place);
+                    if let Some((stream, unread, permit)) = announced {
+                        server.serve_announced(stream, unread, worker, permit).await;
+                    }
+                });
+            }
+        }
     }
 }
 
@@ -341,7 +331,7 @@ impl Door for (UnixListener, Option<SocketFile>) {
         worker: &Arc<Worker<E>>,
         connections: &TaskTracker,
     ) {
-        ServerCounters::add(&server.shared.counters.accepted);
+        ServerCounters::add(&server.shared.counters.accepted_total);
         let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
         if let Some((stream, permit)) = server.place(stream, peer) {
             permit.link().prove(PeerProof::LocalUser(user));

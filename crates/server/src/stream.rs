@@ -73,7 +73,7 @@ where
         let shared = Arc::clone(&self.shared);
         let watched = watch(stream, shared.settings.write_timeout).map(move |has_ended| {
             if !has_ended {
-                ServerCounters::add(&shared.counters.slow_reader);
+                ServerCounters::add(&shared.counters.slow_reader_total);
             }
         });
         tokio::spawn(watched);

@@ -27,6 +27,7 @@ use wellhead_websocket::{
     CloseCode, CloseFrame, DecodeStep, MessageDecoder, MessageLimits, WsEvent, WsRole,
 };
 
+use crate::count::ServerCounters;
 use crate::end::ConnectionEnd;
 use crate::linger::linger;
 use crate::link::ClientLink;
@@ -152,7 +153,8 @@ struct CountedEnd<'a> {
 
 impl Drop for CountedEnd<'_> {
     fn drop(&mut self) {
-        self.link.shared.counters.close_websocket(self.end);
+        let ended = &self.link.shared.counters.websocket_ended;
+        ServerCounters::add(&ended[self.end as usize]);
     }
 }
 
@@ -483,7 +485,7 @@ impl<S: ClientStream, H: Handler> UpgradedConnection<'_, S, H> {
 /// When a connection leaves, counted from the beginning of the drain: each its own moment within
 /// the first part of the time.
 fn leave_after(link: &ClientLink) -> Duration {
-    let open = u32::try_from(link.shared.counters.websocket_open()).unwrap_or(u32::MAX);
+    let open = u32::try_from(link.shared.counters.websocket_open.get()).unwrap_or(u32::MAX);
     let most = link.shared.settings.drain_timeout * 4 / 5;
     let spread = LEAVE_INTERVAL.saturating_mul(open).min(most);
     // Clients on one host differ in their ports: a multiplicative hash of it, as a part of 65,536.
