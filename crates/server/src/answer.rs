@@ -171,38 +171,20 @@ pub(crate) fn refuse(refusal: HttpRefusal, ticket: Ticket) -> HttpResponse {
     shared.tell(ticket.link().peer, refusal.status().as_u16(), refusal.word());
     let mut fields = ResponseHeaders::with_capacity(6);
     fields.push((CONTENT_TYPE, JSON.clone()));
-    match refusal {
-        HttpRefusal::MethodNotAllowed => {
+    // What HTTP asks for with a status.
+    match refusal.status() {
+        StatusCode::METHOD_NOT_ALLOWED => {
             let allow = if shared.cors.is_off() { "POST" } else { "POST, OPTIONS" };
             fields.push((ALLOW, HeaderValue::from_static(allow)));
         }
-        HttpRefusal::UnsupportedEncoding => {
+        StatusCode::UNSUPPORTED_MEDIA_TYPE if refusal == HttpRefusal::UnsupportedEncoding => {
             fields.push((ACCEPT_ENCODING, const { HeaderValue::from_static("gzip") }));
         }
-        HttpRefusal::NoKey | HttpRefusal::BadKey | HttpRefusal::ManyKeys => {
+        StatusCode::UNAUTHORIZED => {
             fields.push((WWW_AUTHENTICATE, const { HeaderValue::from_static("Bearer") }));
         }
-        HttpRefusal::KeysUnknown
-        | HttpRefusal::ConnectionsFull
-        | HttpRefusal::PeerFull
-        | HttpRefusal::RequestsFull
-        | HttpRefusal::BodiesFull => {
-            fields.push((RETRY_AFTER, RETRY_AFTER_OVERLOAD));
-        }
-        HttpRefusal::NotHttp
-        | HttpRefusal::HeadTooLong
-        | HttpRefusal::NotFound
-        | HttpRefusal::WrongHost
-        | HttpRefusal::CallerDenied
-        | HttpRefusal::OriginRefused
-        | HttpRefusal::NoUpgrade
-        | HttpRefusal::BadUpgrade
-        | HttpRefusal::NotJson
-        | HttpRefusal::BadBlock
-        | HttpRefusal::BodyTooLarge
-        | HttpRefusal::BodySlow
-        | HttpRefusal::BodyBroken
-        | HttpRefusal::HandlerFailed => {}
+        _ if refusal.passes() => fields.push((RETRY_AFTER, RETRY_AFTER_OVERLOAD)),
+        _ => {}
     }
     let body = shared.refusals.of(refusal).into();
     let mut reply = respond(refusal.status(), fields, body, ticket);
