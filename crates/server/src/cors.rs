@@ -22,8 +22,7 @@ pub(crate) enum Cors {
 }
 
 impl Cors {
-    /// Origins that are no legal header value were reported by
-    /// [`crate::Settings::problems`] and are passed over.
+    /// Origins that are no legal header value are passed over.
     pub(crate) fn new(origins: &[String]) -> Self {
         if origins.iter().any(|origin| origin == "*") {
             Self::Any

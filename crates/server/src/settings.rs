@@ -1,11 +1,9 @@
 //! Every bound of the listeners, with its default and its reason.
 //!
-//! These are resolved values; how they are written in the config file is known
-//! to `app` alone. [`Settings::problems`] says what cannot work.
+//! These are resolved values; how they are written in the config file, and what cannot work, is
+//! known to `app` alone.
 
 use std::time::Duration;
-
-use http::HeaderValue;
 
 use crate::{Hosts, ProxyProtocol};
 
@@ -158,123 +156,6 @@ impl Settings {
             hosts: Hosts::LOCAL,
             log_requests: false,
             ..Self::default()
-        }
-    }
-
-    /// Everything that cannot work, in words; empty when all is well.
-    pub fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        for (name, value) in [
-            ("connections_max", self.connections_max),
-            ("connections_per_peer_max", self.connections_per_peer_max.unwrap_or(usize::MAX)),
-            ("requests_max", self.requests_max),
-            ("waiting_max", self.waiting_max),
-            ("waiting_bytes_max", self.waiting_bytes_max),
-            ("handshakes_max", self.handshakes_max),
-            ("streams_max", self.streams_max as usize),
-            ("bodies_bytes_max", self.bodies_bytes_max),
-            ("compression.jobs_max", self.compression.jobs_max),
-        ] {
-            if value == 0 {
-                problems.push(format!("{name} is 0: nothing could be served"));
-            }
-        }
-        for (name, value) in [
-            ("head_timeout", self.head_timeout),
-            ("body_timeout", self.body_timeout),
-            ("idle_timeout", self.idle_timeout),
-            ("write_timeout", self.write_timeout),
-            ("stall_timeout", self.stall_timeout),
-            ("ping_interval", self.ping_interval),
-            ("ping_timeout", self.ping_timeout),
-            ("silence_ping", self.silence_ping),
-            ("silence_timeout", self.silence_timeout),
-        ] {
-            if value.is_zero() {
-                problems.push(format!("{name} is 0: every client would be too slow"));
-            }
-        }
-        if self.streams_max > u32::from(u16::MAX) {
-            problems.push(format!("streams_max is {}: at most 65535", self.streams_max));
-        }
-        if !(1024..=256 * 1024).contains(&self.head_bytes_max) {
-            problems.push(format!(
-                "head_bytes_max is {}: it must be from 1 KiB to 256 KiB",
-                self.head_bytes_max
-            ));
-        }
-        if self.bodies_bytes_max < self.body_bytes_max {
-            problems.push(format!(
-                "bodies_bytes_max is {}: it must hold at least one body of body_bytes_max ({})",
-                self.bodies_bytes_max, self.body_bytes_max
-            ));
-        }
-        for origin in &self.cors_origins {
-            if let Err(why) = check_origin(origin) {
-                problems.push(format!("cors_origins has `{origin}`: {why}"));
-            }
-        }
-        problems
-    }
-}
-
-/// An origin is compared as a whole, so one with a path would silently never match.
-fn check_origin(origin: &str) -> Result<(), &'static str> {
-    if origin == "*" || origin == "null" {
-        return Ok(());
-    }
-    if HeaderValue::from_str(origin).is_err() || !origin.is_ascii() {
-        return Err("not a legal header value");
-    }
-    match origin.split_once("://") {
-        Some((scheme, host)) if !scheme.is_empty() && !host.is_empty() => {
-            if host.contains('/') {
-                Err("write it without a path")
-            } else {
-                Ok(())
-            }
-        }
-        _ => Err("write it as `https://app.example`, or `*` for all"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn defaults_have_no_problems() {
-        assert_eq!(Settings::default().problems(), Vec::<String>::new());
-        assert_eq!(Settings::admin().problems(), Vec::<String>::new());
-    }
-
-    #[test]
-    fn every_problem_is_reported_at_once() {
-        let settings = Settings {
-            connections_max: 0,
-            idle_timeout: Duration::ZERO,
-            head_bytes_max: 10,
-            body_bytes_max: 1000,
-            bodies_bytes_max: 10,
-            cors_origins: vec!["https://a.example/x".into()],
-            ..Settings::default()
-        };
-        assert_eq!(settings.problems().len(), 5, "{:?}", settings.problems());
-    }
-
-    #[test]
-    fn origins() {
-        for (origin, good) in [
-            ("*", true),
-            ("null", true),
-            ("https://app.example", true),
-            ("http://localhost:3000", true),
-            ("app.example", false),
-            ("https://app.example/", false),
-            ("https://", false),
-            ("https://a\r\nx: y", false),
-        ] {
-            assert_eq!(check_origin(origin).is_ok(), good, "{origin:?}");
         }
     }
 }
