@@ -220,31 +220,17 @@ impl Page {
     }
 
     fn denied(denial: AdminDenial) -> Self {
-        let (status, words) = match denial {
-            AdminDenial::NoToken => (
-                StatusCode::UNAUTHORIZED,
-                "this needs a token: send it as authorization: Bearer TOKEN; the setting `admin_access` lists tokens".to_owned(),
-            ),
-            AdminDenial::BadToken => (
-                StatusCode::UNAUTHORIZED,
-                "there is no such token: the setting `admin_access` lists tokens by their hashes".to_owned(),
-            ),
-            AdminDenial::NoRole(role) => (
-                StatusCode::FORBIDDEN,
-                format!("this needs the role `{}`, which the token does not have", role.word()),
-            ),
-            AdminDenial::Forgeable => (
-                StatusCode::FORBIDDEN,
-                "a web page could have sent this: send the header x-wellhead-admin: 1 with it".to_owned(),
-            ),
-        };
-        let page = Self::error(status, &words);
-        match status {
-            StatusCode::UNAUTHORIZED => page.with(
-                WWW_AUTHENTICATE,
-                const { HeaderValue::from_static(r#"Bearer realm="wellhead admin""#) },
-            ),
-            _ => page,
+        let words = denial.to_string();
+        match denial {
+            AdminDenial::NoToken | AdminDenial::BadToken => {
+                Self::error(StatusCode::UNAUTHORIZED, &words).with(
+                    WWW_AUTHENTICATE,
+                    const { HeaderValue::from_static(r#"Bearer realm="wellhead admin""#) },
+                )
+            }
+            AdminDenial::NoRole(_) | AdminDenial::Forgeable => {
+                Self::error(StatusCode::FORBIDDEN, &words)
+            }
         }
     }
 }

@@ -29,6 +29,7 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 use rustls::{InvalidMessage, ServerConfig};
+use rustls_acme::is_tls_alpn_challenge;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
@@ -118,7 +119,8 @@ pub struct FileEnd {
 }
 
 /// Why a file cannot be used. Tells nothing of what is in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` {why}", path.display())]
 pub struct TlsProblem {
     /// Which file.
     pub file: TlsFile,
@@ -126,12 +128,6 @@ pub struct TlsProblem {
     pub path: PathBuf,
     /// What is wrong: follows the path.
     pub why: String,
-}
-
-impl fmt::Display for TlsProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` {}", self.path.display(), self.why)
-    }
 }
 
 /// What came of looking at the files again.
@@ -342,7 +338,7 @@ async fn begins_challenge(stream: &mut TcpStream, received: &mut Vec<u8>) -> io:
         while !new.is_empty() {
             acceptor.read_tls(&mut new)?;
             match acceptor.accept() {
-                Ok(Some(begun)) => return Ok(acme::is_challenge(&begun.client_hello())),
+                Ok(Some(begun)) => return Ok(is_tls_alpn_challenge(&begun.client_hello())),
                 Ok(None) => {}
                 Err(_) => return Ok(false),
             }

@@ -128,15 +128,21 @@ impl AdminActor {
 }
 
 /// Why a request is not answered as asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AdminDenial {
     /// It has shown no token, and needs one: 401.
+    #[error(
+        "this needs a token: send it as authorization: Bearer TOKEN; the setting `admin_access` lists tokens"
+    )]
     NoToken,
     /// There is no such token, or there are two: 401.
+    #[error("there is no such token: the setting `admin_access` lists tokens by their hashes")]
     BadToken,
     /// It may not do this: 403.
+    #[error("this needs the role `{}`, which the token does not have", .0.word())]
     NoRole(AdminRole),
     /// A web page could have sent it: 403.
+    #[error("a web page could have sent this: send the header x-wellhead-admin: 1 with it")]
     Forgeable,
 }
 

@@ -21,13 +21,11 @@ use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use rustls::crypto::CryptoProvider;
-use rustls::server::ClientHello;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig};
 use rustls_acme::acme::{AcmeError, AuthStatus, ChallengeType, OrderStatus};
 use rustls_acme::{
     AccountCache, AcmeConfig, AcmeState, CertCache, EventError, EventOk, OrderError,
-    is_tls_alpn_challenge,
 };
 use zeroize::Zeroizing;
 
@@ -139,11 +137,6 @@ impl AcmeCertificate {
     }
 }
 
-/// Whether a client is an ACME server that verifies a domain.
-pub(super) fn is_challenge(hello: &ClientHello<'_>) -> bool {
-    is_tls_alpn_challenge(hello)
-}
-
 /// A certificate that was issued, and is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcmeIssue {
@@ -152,25 +145,18 @@ pub struct AcmeIssue {
 }
 
 /// Why no certificate was issued. Tells nothing of the account key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AcmeFailure {
     /// The ACME server cannot be reached, or has no answer for now: worth repeating soon.
+    #[error("the ACME server is unavailable: {0}")]
     Unavailable(String),
     /// The ACME server will not issue it: a domain does not lead here, or a limit is reached. Each
     /// repetition counts in the limits of the ACME server.
+    #[error("the ACME server refused: {0}")]
     Refused(String),
     /// A file of ours cannot be read or written.
-    File(TlsProblem),
-}
-
-impl fmt::Display for AcmeFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unavailable(why) => write!(f, "the ACME server is unavailable: {why}"),
-            Self::Refused(why) => write!(f, "the ACME server refused: {why}"),
-            Self::File(problem) => problem.fmt(f),
-        }
-    }
+    #[error("{0}")]
+    File(#[from] TlsProblem),
 }
 
 /// Orders the certificate of a listener, one order at a time.
@@ -295,12 +281,6 @@ async fn on_disk<T: Send + 'static>(
 ) -> Result<T, AcmeFailure> {
     let ended = tokio::task::spawn_blocking(work).await;
     ended.unwrap_or_else(|error| Err(AcmeFailure::Unavailable(error.to_string())))
-}
-
-impl From<TlsProblem> for AcmeFailure {
-    fn from(problem: TlsProblem) -> Self {
-        Self::File(problem)
-    }
 }
 
 /// Ends the proof of domains with the order, however that ends.

@@ -3,7 +3,7 @@
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
@@ -192,7 +192,8 @@ impl ClientFiles {
             });
             match read {
                 Ok(read) => {
-                    push_end(ends, file, read.iter().filter_map(revocation_list_end));
+                    let end = read.iter().filter_map(revocation_list_end).min();
+                    ends.extend(end.map(|end| FileEnd { file, end }));
                     lists.extend(read);
                 }
                 Err(why) => {
@@ -207,10 +208,6 @@ impl ClientFiles {
         };
         built.map_err(unusable).ok()
     }
-}
-
-fn push_end(ends: &mut Vec<FileEnd>, file: TlsFile, all: impl Iterator<Item = Duration>) {
-    ends.extend(all.min().map(|end| FileEnd { file, end }));
 }
 
 pub(super) fn authorities(path: &Path) -> Result<RootCertStore, String> {
