@@ -1,6 +1,5 @@
 //! The body of an HTTP/2 answer as hyper takes it, piece by piece.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -68,12 +67,6 @@ pub(crate) struct Frames {
     pace: Option<Arc<StreamPace>>,
     /// `None` when the last piece has it.
     ticket: Option<Ticket>,
-}
-
-impl fmt::Debug for Frames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Frames").field("left", &self.left).finish_non_exhaustive()
-    }
 }
 
 impl Frames {

@@ -5,7 +5,6 @@
 
 use http::Uri;
 
-use crate::RequestPath;
 use crate::headers::RequestHeaders;
 
 /// Method, target and headers of one request.
@@ -28,17 +27,6 @@ pub(crate) enum RequestTarget<'a> {
 }
 
 impl<'a> RequestTarget<'a> {
-    /// The chain and the flags; `None` when it cannot name anything we serve.
-    pub(crate) fn path(self) -> Option<RequestPath> {
-        match self {
-            Self::Origin(_) => {
-                let (path, query) = self.parts();
-                RequestPath::read(path, query)
-            }
-            Self::Uri(uri) => RequestPath::of(uri),
-        }
-    }
-
     /// The host and port that the target itself names: always in HTTP/2, seldom before.
     pub(crate) fn authority(self) -> Option<&'a str> {
         match self {
@@ -107,7 +95,6 @@ pub(crate) mod tests {
             assert_eq!(head.headers.get("accept-encoding"), Some(&b"a"[..]));
             assert!(!head.headers.has("origin"));
             assert_eq!(head.target.parts(), ("/1", Some("a=1")));
-            assert_eq!(head.target.path().unwrap().chain(), Some("1"));
         });
     }
 }

@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use http::Uri;
-
 /// A chain's name or id is at most this long, decoded.
 const CHAIN_BYTES_MAX: usize = 64;
 
@@ -19,14 +17,7 @@ pub struct RequestPath {
 }
 
 impl RequestPath {
-    /// Reads a request target; `None` when it cannot name anything we serve.
-    pub fn of(uri: &Uri) -> Option<Self> {
-        // A target such as `host:1` has none.
-        uri.path_and_query()?;
-        Self::read(uri.path(), uri.query())
-    }
-
-    /// Reads the parts of a request target.
+    /// Reads the parts of a request target; `None` when it cannot name anything we serve.
     pub(crate) fn read(path: &str, query: Option<&str>) -> Option<Self> {
         let inner = path.strip_prefix('/')?;
         let inner = inner.strip_suffix('/').unwrap_or(inner);
@@ -89,10 +80,17 @@ fn decode(text: &str) -> Option<Arc<str>> {
 
 #[cfg(test)]
 mod tests {
+    use http::Uri;
+
     use super::*;
 
+    fn read(target: &str) -> Option<RequestPath> {
+        let uri: Uri = target.parse().expect("a target");
+        RequestPath::read(uri.path(), uri.query())
+    }
+
     fn check(target: &'static str, expected: Option<Option<&str>>) {
-        let path = RequestPath::of(&Uri::from_static(target));
+        let path = read(target);
         assert_eq!(path.as_ref().map(RequestPath::chain), expected, "{target}");
     }
 
@@ -116,6 +114,7 @@ mod tests {
         check("/1//", None);
         check("/1/key", None);
         check("*", None);
+        check("host:1", None);
         check("/a%2fb", None);
         check("/a%0d%0ab", None);
         check("/a%", None);
@@ -128,20 +127,19 @@ mod tests {
     #[test]
     fn a_long_name_is_none() {
         let long = format!("/{}", "a".repeat(CHAIN_BYTES_MAX + 1));
-        assert!(RequestPath::of(&long.parse().unwrap()).is_none());
+        assert!(read(&long).is_none());
     }
 
     #[test]
     fn queries() {
-        let query =
-            |target| RequestPath::of(&Uri::from_static(target)).unwrap().query().map(str::to_owned);
+        let query = |target| read(target).unwrap().query().map(str::to_owned);
         assert_eq!(query("/1?archive=true&a=%20"), Some("archive=true&a=%20".to_owned()));
         assert_eq!((query("/1"), query("/1?")), (None, None));
     }
 
     #[test]
     fn flags() {
-        let path = RequestPath::of(&Uri::from_static("/1?a&b=1&c=0&d=true&e=")).unwrap();
+        let path = read("/1?a&b=1&c=0&d=true&e=").unwrap();
         let set: Vec<_> = ["a", "b", "c", "d", "e", "f"].map(|name| path.flag(name)).into();
         assert_eq!(set, [true, true, false, true, false, false]);
     }

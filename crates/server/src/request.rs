@@ -13,7 +13,6 @@ use hyper::body::Incoming;
 use tokio::time::Sleep;
 use wellhead_transport::TraceContext;
 
-use crate::compress::inflate;
 use crate::encoding::{self, Coding};
 use crate::head::RequestHead;
 use crate::headers::RequestHeaders;
@@ -32,14 +31,8 @@ pub(crate) struct CallHead {
     pub(crate) known_block: Option<u64>,
     pub(crate) coding: Option<Coding>,
     pub(crate) trace_parent: Option<Box<TraceContext>>,
-    gzip: bool,
-}
-
-impl CallHead {
-    /// Whether the body has to be decoded.
-    pub(crate) fn is_encoded(&self) -> bool {
-        self.gzip
-    }
+    /// Whether the body has to be inflated.
+    pub(crate) gzip: bool,
 }
 
 /// Judges a head that leads to `path`, the length of the body apart.
@@ -71,19 +64,6 @@ fn read_block(headers: RequestHeaders<'_>) -> Result<Option<u64>, HttpRefusal> {
     let digits = std::str::from_utf8(value).ok();
     let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     digits.and_then(|text| text.parse().ok()).map(Some).ok_or(HttpRefusal::BadBlock)
-}
-
-/// Undoes the encoding of a body, within the same bounds.
-pub(crate) async fn decode(
-    body: Bytes,
-    asked: &CallHead,
-    settings: &Settings,
-    ticket: &mut Ticket,
-) -> Result<Bytes, HttpRefusal> {
-    if !asked.gzip {
-        return Ok(body);
-    }
-    Box::pin(inflate(body, settings.body_bytes_max, |bytes| ticket.hold(bytes))).await
 }
 
 /// Reads the whole body of an HTTP/2 request.
@@ -200,7 +180,9 @@ mod tests {
 
     fn check(text: &str, expected: Result<bool, HttpRefusal>) {
         with_head(text, |head| {
-            let asked = read_head(&head, head.target.path(), &Settings::default());
+            let (path, query) = head.target.parts();
+            let path = RequestPath::read(path, query);
+            let asked = read_head(&head, path, &Settings::default());
             assert_eq!(asked.map(|asked| asked.gzip), expected, "{text}");
         });
     }

@@ -13,11 +13,12 @@ use wellhead_websocket::handshake::{
 };
 
 use crate::answer::{self, HttpResponse, UpgradeAnswer};
+use crate::compress::inflate;
 use crate::end::ConnectionEnd;
 use crate::head::RequestHead;
 use crate::headers::ResponseHeaders;
 use crate::link::ClientLink;
-use crate::request::{CallHead, decode, read_head};
+use crate::request::{CallHead, read_head};
 use crate::service::{HttpService, ServiceReply};
 use crate::socket::ClientStream;
 use crate::ticket::Ticket;
@@ -64,9 +65,9 @@ impl<H: Handler> RpcService<H> {
         ticket: &mut Ticket,
     ) -> Result<HttpAnswer, HttpRefusal> {
         let mut body = body?;
-        if call.is_encoded() {
-            let shared = Arc::clone(&ticket.link().shared);
-            body = decode(body, &call, &shared.settings, ticket).await?;
+        if call.gzip {
+            let bytes_max = ticket.link().shared.settings.body_bytes_max;
+            body = Box::pin(inflate(body, bytes_max, |bytes| ticket.hold(bytes))).await?;
         }
         ticket.hand_over();
         let peer = ticket.link().peer;
@@ -118,13 +119,11 @@ impl<H: Handler> RpcService<H> {
             Ok(identified) => identified,
             Err(refusal) => return RpcAction::Refused(refusal),
         };
-        let path = match (&path, &query) {
-            (None, None) => head.target.path(),
-            _ => RequestPath::read(
-                path.as_deref().unwrap_or(client.path()),
-                query.as_deref().or(client.query()),
-            ),
-        };
+        let (path_sent, query_sent) = head.target.parts();
+        let path = RequestPath::read(
+            path.as_deref().unwrap_or(path_sent),
+            query.as_deref().or(query_sent),
+        );
         if is_upgrade {
             return upgrade(head, path, caller);
         }
