@@ -2,8 +2,8 @@
 //!
 //! One bucket in a common store belongs to all replicas. Each takes tokens out of it in
 //! advance, a *lease*, and spends them by itself: a call costs a few atomic operations and no
-//! look at the store. The store's side is [`LeaseBook`]; who carries the messages between the
-//! two is not known here.
+//! look at the store. The store's side is a script of `store`; who carries the messages
+//! between the two is not known here.
 //!
 //! ```text
 //! take ── tokens leased ────────────────────────────── admitted
@@ -41,6 +41,8 @@
 //! leased; corrections after the call ([`LeasedBucket::charge`]) are paid later. A call dearer than
 //! the burst passes as in [`crate::Bucket`].
 
+#[cfg(test)]
+#[path = "../tests/support/book.rs"]
 mod book;
 mod bucket;
 mod cap;
@@ -51,6 +53,8 @@ mod pool;
 mod side;
 #[cfg(test)]
 mod sim;
+#[cfg(test)]
+mod tests;
 mod window;
 
 use std::fmt;
@@ -58,15 +62,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub use book::{
-    BucketTerms, CapTerms, GateAsk, GateBook, GateGrant, LeaseBook, WindowAsk, WindowBook,
-    WindowGrant, WindowTerms,
-};
-pub use bucket::LeasedBucket;
-pub use cap::{CAP_LIFE, LeasedCap, PageAsk};
-pub use gate::{GATE_LIFE, LeasedGate};
+pub use bucket::{BucketTerms, LeasedBucket};
+pub use cap::{CAP_LIFE, CapTerms, LeasedCap, PageAsk};
+pub use gate::{GATE_LIFE, GateAsk, LeasedGate};
 pub use limit::LeasedLimit;
-pub use window::LeasedWindow;
+pub use window::{LeasedWindow, WindowAsk, WindowGrant, WindowTerms};
 
 /// `L`, by which a window of calls is longer for several replicas than for one.
 pub const LEASE: Duration = Duration::from_millis(500);

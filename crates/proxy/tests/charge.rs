@@ -14,9 +14,7 @@ use wellhead_access::{
 };
 use wellhead_kit::result;
 use wellhead_limit::Caps;
-use wellhead_limit::lease::{
-    GateGrant, LeasedBucket, LeasedCap, LeasedGate, LeasedLimit, WhenAway,
-};
+use wellhead_limit::lease::{LeasedBucket, LeasedCap, LeasedGate, LeasedLimit, WhenAway};
 use wellhead_proxy::Answer;
 
 /// A caller whose tenant has this quota.
@@ -336,7 +334,7 @@ async fn a_request_waits_for_a_place_that_replicas_share_but_not_for_long() {
     let answered = async {
         tokio::time::sleep(Duration::from_millis(4)).await;
         let asked = gate.ask(began.elapsed()).expect("a request wants a place");
-        gate.grant(asked, GateGrant { places: 1 }, began.elapsed());
+        gate.grant(asked, 1, began.elapsed());
     };
     let (second, ()) = tokio::join!(stage.send_as(&payer.caller, &body), answered);
     assert_eq!((second.status, gate.inside()), (200, 2), "{}", text(&second));

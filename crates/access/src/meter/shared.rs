@@ -211,7 +211,7 @@ mod tests {
     use std::sync::Mutex;
 
     use wellhead_eth::MethodTable;
-    use wellhead_limit::lease::{GateGrant, LeaseGrant};
+    use wellhead_limit::lease::LeaseGrant;
 
     use super::*;
     use crate::meter::{
@@ -338,10 +338,10 @@ mod tests {
         let denied = enter(0).unwrap_err();
         assert!(denied.is_unanswered && denied.limit == QuotaLimit::InFlight, "{denied:?}");
         let ask = gate.ask(at(1).elapsed).expect("it wants places");
-        gate.grant(ask, GateGrant { places: 1 }, at(2).elapsed);
+        gate.grant(ask, 1, at(2).elapsed);
         let third = enter(2).unwrap();
         let asked = gate.ask(at(1_002).elapsed).expect("one is held");
-        gate.grant(asked, GateGrant { places: 1 }, at(1_003).elapsed);
+        gate.grant(asked, 1, at(1_003).elapsed);
         assert!(!meters[0].is_idle(at(1_003).elapsed));
         drop((own, third));
         assert!(meters[0].is_idle(at(1_003).elapsed));

@@ -4,13 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use super::book::BucketTerms;
 use super::side::{LeaseSide, SideTaken, SideTerms, serve_side};
 use super::{
     AloneCount, CREDIT, DEPTH, GAP, LEASE, LIFE, LINGER, LeaseAsk, LeaseGrant, LeaseShortage,
     STOCK, WhenAway, milli,
 };
 use crate::{Bucket, Pace};
+
+/// The bucket in the store, in thousandths of credits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BucketTerms {
+    /// What comes back in a second; at least 1.
+    pub rate: u64,
+    /// What a full bucket holds. Not more than comes back in a year.
+    pub depth: u64,
+}
 
 /// One replica's part in a bucket that the store keeps for all.
 ///
@@ -363,7 +371,7 @@ mod tests {
         bucket.note_back();
         let (time, ended) = (AtomicU64::new(1_000_000), AtomicU32::new(0));
         let now = || Duration::from_micros(time.load(Relaxed));
-        let (mut book, mut leased) = (crate::lease::LeaseBook::default(), 0_i64);
+        let (mut book, mut leased) = (crate::lease::book::LeaseBook::default(), 0_i64);
         let taken = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for price in [1_u64, 1, 3, 7] {

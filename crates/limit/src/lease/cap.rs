@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::book::CapTerms;
 use super::side::{LeaseSide, SideTaken, SideTerms, serve_side};
 use super::{AloneCount, LeaseAsk, LeaseGrant, LeaseShortage, MILLI, WhenAway, milli};
 use crate::{Cap, Caps, days_left_in_month, month_of, nanos};
@@ -37,6 +36,15 @@ pub struct PageAsk {
     pub day: u32,
     /// The month, counted from January 1970.
     pub month: u32,
+}
+
+/// A cap on the sums of a day and a month, in thousandths of credits; `None`: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CapTerms {
+    /// On a day's.
+    pub day: Option<u64>,
+    /// On a month's.
+    pub month: Option<u64>,
 }
 
 /// One replica's part in the caps that the store keeps for all.
@@ -320,6 +328,7 @@ fn day_of(unix: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::book::{chunk, left};
 
     /// Noon of 20 November 2026.
     const NOON: Duration = Duration::from_secs(20_777 * DAY + DAY / 2);
@@ -347,10 +356,10 @@ mod tests {
             let asked = self.cap.ask(self.now, unix)?;
             let terms = self.cap.terms();
             self.used = self.used.saturating_sub(asked.ask.back);
-            let granted = terms.chunk(terms.left(self.used, self.used), 2, asked.ask);
+            let granted = chunk(left(terms, self.used, self.used), 2, asked.ask);
             self.used += granted;
-            let left = |cap: Option<u64>| cap.map_or(u64::MAX, |cap| cap - self.used);
-            self.cap.grant(asked, granted, (left(terms.day), left(terms.month)), self.now);
+            let rest = |cap: Option<u64>| cap.map_or(u64::MAX, |cap| cap - self.used);
+            self.cap.grant(asked, granted, (rest(terms.day), rest(terms.month)), self.now);
             self.cap.due(self.now);
             Some(granted)
         }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::book::{GateAsk, GateGrant};
 use super::{ANSWER_WITHIN, AloneCount, Bell, LeaseShortage, WhenAway};
 use crate::{Gate, nanos};
 
@@ -19,6 +18,17 @@ const REBALANCE: Duration = Duration::from_secs(1);
 
 /// How long the store's word counts; longer, and the places go to others.
 pub const GATE_LIFE: Duration = Duration::from_secs(3);
+
+/// What a replica asks of a cap on calls in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GateAsk {
+    /// Places that are divided among those that want some.
+    pub places: u32,
+    /// As many as these.
+    pub want: u32,
+    /// Those in use; they cannot be taken away.
+    pub inside: u32,
+}
 
 /// One replica's part in a bound on calls in flight.
 ///
@@ -196,15 +206,15 @@ impl LeasedGate {
         Some(GateAsk { places, want: want.min(places), inside: inside.saturating_sub(own) })
     }
 
-    /// The answer to the last ask.
-    pub fn grant(&self, asked: GateAsk, grant: GateGrant, now: Duration) {
+    /// The answer to the last ask: the places that it has until the next answer, or until it is forgotten.
+    pub fn grant(&self, asked: GateAsk, places: u32, now: Duration) {
         let mut state = self.state.lock();
         let Some(at) = state.asked_at.take() else { return };
-        self.places.store(grant.places, Relaxed);
+        self.places.store(places, Relaxed);
         // A moment less than the store gives: the answer was under way.
         self.expires.store(nanos(at + GATE_LIFE), Relaxed);
         self.waiting_since.store(0, Relaxed);
-        let is_short = grant.places < asked.want || asked.want == asked.places;
+        let is_short = places < asked.want || asked.want == asked.places;
         state.next_ask = if is_short || asked.want == 0 { now + REBALANCE } else { now };
         // What was wanted is there: more can be had at once, and the round comes anyway.
         self.refused_until.store(if is_short { nanos(now + REBALANCE) } else { 0 }, Relaxed);
@@ -273,7 +283,7 @@ impl LeasedGate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::GateBook;
+    use crate::lease::book::GateBook;
 
     struct World {
         book: GateBook,

@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use super::{ANSWER_WITHIN, LeaseAsk, LeaseBook, LeaseGrant, LeaseShortage, LeasedBucket};
+use super::book::LeaseBook;
+use super::{ANSWER_WITHIN, LeaseAsk, LeaseGrant, LeaseShortage, LeasedBucket};
 use crate::{Bucket, Pace};
 
 /// One step.

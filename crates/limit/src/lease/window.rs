@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::book::{WindowAsk, WindowGrant, WindowTerms};
 use super::side::{LeaseSide, SideTaken, SideTerms, serve_side};
-use super::{ANSWER_WITHIN, AloneCount, LeaseGrant, LeaseShortage, MILLI, milli};
+use super::{ANSWER_WITHIN, AloneCount, LeaseAsk, LeaseGrant, LeaseShortage, MILLI, milli};
 use crate::window::GUARD;
 use crate::{FixedWindow, nanos};
 
@@ -27,6 +26,37 @@ const AHEAD_ENDS: Duration = ANSWER_WITHIN.saturating_mul(2);
 
 /// Nothing was told of what is left.
 const UNKNOWN: u64 = u64::MAX;
+
+/// A sum in a window that opens with its first ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowTerms {
+    /// Thousandths of credits of one window.
+    pub credits: u64,
+    /// How long it lasts, in microseconds.
+    pub length: u64,
+}
+
+/// What a replica asks of such a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WindowAsk {
+    /// In thousandths of credits.
+    pub ask: LeaseAsk,
+    /// When the window began that something is given back of, in microseconds.
+    pub began: u64,
+}
+
+/// What the store gave of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WindowGrant {
+    /// Thousandths of a credit.
+    pub granted: u64,
+    /// Thousandths of credits that are left of it.
+    pub left: u64,
+    /// How long it still lasts; nothing if none is open.
+    pub ends_in: Duration,
+    /// When it began, in microseconds; 0 if none is open.
+    pub began: u64,
+}
 
 /// One replica's part in a window that the store keeps for all.
 ///
@@ -209,7 +239,7 @@ impl LeasedWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::WindowBook;
+    use crate::lease::book::WindowBook;
 
     const CREDITS: u64 = 600;
     const WINDOW: Duration = Duration::from_secs(60);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use redis::{Pipeline, Value};
 use wellhead_limit::lease::{
-    GATE_LIFE, GateAsk, GateGrant, LeaseAsk, LeaseGrant, LeasedBucket, LeasedCap, LeasedGate,
-    LeasedLimit, LeasedWindow, PageAsk, WindowAsk, WindowGrant,
+    GATE_LIFE, GateAsk, LeaseAsk, LeaseGrant, LeasedBucket, LeasedCap, LeasedGate, LeasedLimit,
+    LeasedWindow, PageAsk, WindowAsk, WindowGrant,
 };
 
 /// A limit that may be gone.
@@ -88,7 +88,7 @@ impl LimitAsk {
             (LeasedLimit::Gate(limit), Self::Gate(ask)) => {
                 let [places] = numbers(answer)?;
                 let places = u32::try_from(places).ok()?;
-                limit.grant(ask, GateGrant { places }, now);
+                limit.grant(ask, places, now);
                 Some(places > 0 || ask.want == 0)
             }
             (LeasedLimit::Window(limit), Self::Window(WindowAsk { ask, .. })) => {

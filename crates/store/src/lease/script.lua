@@ -1,5 +1,5 @@
 -- The store's side of limits that replicas share. What each part computes is written down, and
--- tested against this, in `limit::lease::LeaseBook`, `CapTerms`, `WindowBook` and `GateBook`: the order of
+-- tested against this, in `limit::lease::CapTerms` and the books of limit/tests/support/book.rs: the order of
 -- operations is the same, so that both round alike.
 --
 -- All amounts are thousandths of a credit, all times microseconds. The only clock is the server's.

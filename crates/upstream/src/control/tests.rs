@@ -1,7 +1,7 @@
 //! Bounds of one upstream, each alone and together.
 
 use wellhead_eth::MethodTable;
-use wellhead_limit::lease::{GateGrant, LeaseGrant, WindowGrant};
+use wellhead_limit::lease::{LeaseGrant, WindowGrant};
 
 use super::*;
 use crate::budget::BudgetTerms;
@@ -142,7 +142,7 @@ fn places_that_replicas_share_are_held_by_parked_answers_too() {
     // Two are its own; six more are divided by the store.
     check(&controls, "0:eth_call 0:eth_call 0:eth_call", "ok ok in_flight/1ms");
     let ask = places.ask(Duration::ZERO).expect("more are wanted");
-    places.grant(ask, GateGrant { places: 1 }, Duration::ZERO);
+    places.grant(ask, 1, Duration::ZERO);
     check(&controls, "1:eth_call 1:eth_call", "ok in_flight/1ms");
     controls.parked(false);
     assert_eq!((controls.in_flight(), places.inside()), (2, 3));

@@ -11,9 +11,13 @@ use rand::{Rng, SeedableRng};
 use redis::aio::MultiplexedConnection;
 use wellhead_kit::RedisServer;
 use wellhead_limit::lease::{
-    BucketTerms, CapTerms, GateAsk, GateBook, LeaseAsk, LeaseBook, WindowAsk, WindowBook,
-    WindowTerms,
+    BucketTerms, CapTerms, GateAsk, LeaseAsk, LeaseGrant, WindowAsk, WindowGrant, WindowTerms,
 };
+
+use self::book::{GateBook, LeaseBook, WindowBook, chunk, left};
+
+#[path = "../../../../limit/tests/support/book.rs"]
+mod book;
 
 const SCRIPT: &str = include_str!("../../../src/lease/script.lua");
 
@@ -152,15 +156,15 @@ async fn caps() {
         for _ in 0..100 {
             trace.step();
             let replicas = trace.rng.random_range(1..6);
-            let largest = terms.left(0, 0) / 10;
+            let largest = left(terms, 0, 0) / 10;
             let want = trace.rng.random_range(0..=largest.max(1));
             let need = trace.rng.random_range(0..=want);
             let back = if trace.rng.random_bool(0.3) { want / 3 } else { 0 };
             let ask = LeaseAsk { want, need, back };
             (day, month) = (day.saturating_sub(back), month.saturating_sub(back));
-            let granted = terms.chunk(terms.left(day, month), replicas, ask);
+            let granted = chunk(left(terms, day, month), replicas, ask);
             (day, month) = (day + granted, month + granted);
-            let left =
+            let rest =
                 |cap: Option<u64>, used: u64| cap.map_or(-1, |cap| cap.saturating_sub(used) as i64);
             let written = |cap: Option<u64>| cap.map_or("-1".to_owned(), |cap| cap.to_string());
             let mut args = texts_of("cap", ANY_TIME);
@@ -168,7 +172,7 @@ async fn caps() {
             args.extend(texts(&[u64::from(replicas), want, need, back]));
             let keys = [format!("day{round}"), format!("month{round}")];
             let found = trace.call(&keys, &args).await;
-            let told = [granted as i64, left(terms.day, day), left(terms.month, month)];
+            let told = [granted as i64, rest(terms.day, day), rest(terms.month, month)];
             assert_eq!(found, told, "{terms:?} {ask:?} of {replicas}");
         }
     }
@@ -226,7 +230,7 @@ async fn gates() {
         let places = trace.rng.random_range(1..100);
         let want = trace.rng.random_range(0..=places);
         let ask = GateAsk { places, want, inside: trace.rng.random_range(0..=want) };
-        let expected = book.divide(replica, ask, keep, trace.now).places;
+        let expected = book.divide(replica, ask, keep, trace.now);
         let mut args = texts_of("gate", ANY_TIME);
         let numbers = [replica, places.into(), want.into(), ask.inside.into(), keep];
         args.extend(texts(&numbers));
