@@ -1,8 +1,8 @@
 //! Messages among replicas: what one publishes, the others that are connected at that moment receive.
 //!
 //! Nothing is kept in the store. A message has the name of its sender before it, so that a replica does not
-//! receive its own. What a message means is for the channel above: [`crate::PauseChannel`],
-//! [`crate::ReplicaChannel`].
+//! receive its own. What a message means is for the one who opens the channel: [`crate::PauseChannel`],
+//! [`crate::ReplicaMessage`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -96,10 +96,10 @@ pub(crate) struct ChannelForm<T> {
 
 /// Publishes; clones share it. The task ends with the last one.
 #[derive(Clone)]
-pub(crate) struct Broadcast {
+pub struct ReplicaChannel {
     core: Arc<BroadcastCore>,
     outgoing: mpsc::Sender<OutgoingMessage>,
-    pub(crate) id: ReplicaId,
+    id: ReplicaId,
     /// Longer bodies are not sent.
     body_max: usize,
     _closer: Arc<AbortOnDrop>,
@@ -120,11 +120,11 @@ struct OutgoingMessage {
     done: Option<oneshot::Sender<()>>,
 }
 
-impl Broadcast {
+impl ReplicaChannel {
     /// Begins to listen, in a task of this runtime. What others publish comes out of the receiver.
     ///
     /// `rng` spreads the attempts of replicas and names this one.
-    pub(crate) fn start<T: Send + 'static>(
+    pub(crate) fn open<T: Send + 'static>(
         url: &SecretUrl,
         form: ChannelForm<T>,
         bounds: BroadcastBounds,
@@ -152,14 +152,19 @@ impl Broadcast {
         Ok((Self { core, outgoing, id, body_max, _closer: closer }, received))
     }
 
+    /// The name of this replica.
+    pub fn id(&self) -> ReplicaId {
+        self.id
+    }
+
     /// Tells the others, if it is connected. Never waits.
-    pub(crate) fn publish(&self, body: String) {
+    pub fn publish(&self, body: String) {
         self.send(body, None);
     }
 
     /// Tells the others; the receiver is told when the store has passed the message on, and fails where that is
     /// not known.
-    pub(crate) fn publish_acked(&self, body: String) -> oneshot::Receiver<()> {
+    pub fn publish_acked(&self, body: String) -> oneshot::Receiver<()> {
         let (done, acked) = oneshot::channel();
         self.send(body, Some(done));
         acked
@@ -180,18 +185,19 @@ impl Broadcast {
     }
 
     /// Whether it is connected.
-    pub(crate) fn is_here(&self) -> bool {
+    pub fn is_here(&self) -> bool {
         *self.core.is_here.borrow()
     }
 
     /// Resolves when it is connected.
-    pub(crate) async fn until_here(&self) {
+    pub async fn until_here(&self) {
         let mut here = self.core.is_here.subscribe();
         // The sender is ours.
         let _connected = here.wait_for(|is_here| *is_here).await;
     }
 
-    pub(crate) fn status(&self) -> BroadcastStatus {
+    /// How it is.
+    pub fn status(&self) -> BroadcastStatus {
         let core = &self.core;
         BroadcastStatus {
             is_here: *core.is_here.borrow(),
@@ -200,6 +206,12 @@ impl Broadcast {
             dropped: core.dropped.load(Relaxed),
             malformed: core.malformed.load(Relaxed),
         }
+    }
+}
+
+impl fmt::Debug for ReplicaChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicaChannel").field("status", &self.status()).finish_non_exhaustive()
     }
 }
 

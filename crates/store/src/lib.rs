@@ -78,7 +78,7 @@ use std::sync::Arc;
 
 use tokio::task::AbortHandle;
 
-pub use crate::broadcast::{BroadcastBounds, BroadcastStatus, ReplicaId};
+pub use crate::broadcast::{BroadcastBounds, BroadcastStatus, ReplicaChannel, ReplicaId};
 pub use crate::disk::{Disk, DiskBounds, OpenError};
 pub use crate::filters::{
     FilterLookup, FilterStoreBounds, FilterStoreError, FilterWrite, SharedFilters,
@@ -89,7 +89,7 @@ pub use crate::key_directory::{
 pub use crate::lease::{LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus, RegistryFull};
 pub use crate::look::{LookError, StoreReport, look_at};
 pub use crate::pauses::{PauseChannel, PauseNotice};
-pub use crate::replicas::{ReplicaChannel, ReplicaMessage};
+pub use crate::replicas::ReplicaMessage;
 pub use crate::shared::{NotRedis, SharedBounds, SharedTier};
 pub use crate::stats::{Snapshot, State};
 

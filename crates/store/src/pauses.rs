@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use wellhead_telemetry::SecretUrl;
 
 use crate::NotRedis;
-use crate::broadcast::{Broadcast, BroadcastBounds, BroadcastStatus, ChannelForm};
+use crate::broadcast::{BroadcastBounds, BroadcastStatus, ChannelForm, ReplicaChannel};
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ const ALL: &str = "*";
 
 /// Publishes; clones share it. The task ends with the last one.
 #[derive(Clone)]
-pub struct PauseChannel(Broadcast);
+pub struct PauseChannel(ReplicaChannel);
 
 impl PauseChannel {
     /// Begins to listen, in a task of this runtime. What others publish comes out of the receiver.
@@ -54,8 +54,8 @@ impl PauseChannel {
     ) -> Result<(Self, mpsc::Receiver<PauseNotice>), NotRedis> {
         let read = |_sender, body: &str| read(body).filter(|notice| notice.left <= LEFT_MAX);
         let form = ChannelForm { name: "pauses", message_max: MESSAGE_MAX, read };
-        let (broadcast, received) = Broadcast::start(url, form, bounds, rng)?;
-        Ok((Self(broadcast), received))
+        let (channel, received) = ReplicaChannel::open(url, form, bounds, rng)?;
+        Ok((Self(channel), received))
     }
 
     /// Tells the others, if it is connected. Never waits; a notice with a longer text is dropped.
