@@ -31,6 +31,11 @@ macro_rules! each {
 }
 
 impl LeasedLimit {
+    /// Whether anything else holds it, too.
+    pub fn is_held_elsewhere(&self) -> bool {
+        each!(self, limit => Arc::strong_count(limit) > 1)
+    }
+
     /// How it calls for a look: at most once until [`Self::due`] was called. The first one set stays.
     pub fn set_bell(&self, ring: impl Fn() + Send + Sync + 'static) {
         each!(self, limit => limit.set_bell(ring));

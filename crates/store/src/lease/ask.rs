@@ -1,6 +1,6 @@
 //! The limits that a keeper serves, and the words in which the script is asked for each.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Pipeline, Value};
@@ -9,89 +9,50 @@ use wellhead_limit::lease::{
     LeasedWindow, PageAsk, WindowAsk, WindowGrant,
 };
 
-/// A limit that may be gone.
-#[derive(Debug, Clone)]
-pub(super) enum WeakLimit {
-    Bucket(Weak<LeasedBucket>),
-    Cap(Weak<LeasedCap>),
-    Gate(Weak<LeasedGate>),
-    Window(Weak<LeasedWindow>),
-}
-
-/// What is asked for a limit.
-#[derive(Debug, Clone, Copy)]
+/// A limit, and what is asked for it.
+#[derive(Debug)]
 pub(super) enum LimitAsk {
-    Bucket(LeaseAsk),
-    Cap(PageAsk),
-    Gate(GateAsk),
-    Window(WindowAsk),
-}
-
-impl WeakLimit {
-    pub(super) fn upgrade(&self) -> Option<LeasedLimit> {
-        match self {
-            Self::Bucket(limit) => limit.upgrade().map(LeasedLimit::Bucket),
-            Self::Cap(limit) => limit.upgrade().map(LeasedLimit::Cap),
-            Self::Gate(limit) => limit.upgrade().map(LeasedLimit::Gate),
-            Self::Window(limit) => limit.upgrade().map(LeasedLimit::Window),
-        }
-    }
-
-    pub(super) fn is_gone(&self) -> bool {
-        let holders = match self {
-            Self::Bucket(limit) => limit.strong_count(),
-            Self::Cap(limit) => limit.strong_count(),
-            Self::Gate(limit) => limit.strong_count(),
-            Self::Window(limit) => limit.strong_count(),
-        };
-        holders == 0
-    }
-
-    pub(super) fn of(limit: &LeasedLimit) -> Self {
-        match limit {
-            LeasedLimit::Bucket(limit) => Self::Bucket(Arc::downgrade(limit)),
-            LeasedLimit::Cap(limit) => Self::Cap(Arc::downgrade(limit)),
-            LeasedLimit::Gate(limit) => Self::Gate(Arc::downgrade(limit)),
-            LeasedLimit::Window(limit) => Self::Window(Arc::downgrade(limit)),
-        }
-    }
+    Bucket(Arc<LeasedBucket>, LeaseAsk),
+    Cap(Arc<LeasedCap>, PageAsk),
+    Gate(Arc<LeasedGate>, GateAsk),
+    Window(Arc<LeasedWindow>, WindowAsk),
 }
 
 impl LimitAsk {
     /// What to ask for `limit`, if anything.
     pub(super) fn of(limit: &LeasedLimit, now: Duration, unix: Duration) -> Option<Self> {
-        match limit {
-            LeasedLimit::Bucket(limit) => limit.ask(now).map(Self::Bucket),
-            LeasedLimit::Cap(limit) => limit.ask(now, unix).map(Self::Cap),
-            LeasedLimit::Gate(limit) => limit.ask(now).map(Self::Gate),
-            LeasedLimit::Window(limit) => limit.ask(now).map(Self::Window),
-        }
+        Some(match limit {
+            LeasedLimit::Bucket(limit) => Self::Bucket(Arc::clone(limit), limit.ask(now)?),
+            LeasedLimit::Cap(limit) => Self::Cap(Arc::clone(limit), limit.ask(now, unix)?),
+            LeasedLimit::Gate(limit) => Self::Gate(Arc::clone(limit), limit.ask(now)?),
+            LeasedLimit::Window(limit) => Self::Window(Arc::clone(limit), limit.ask(now)?),
+        })
     }
 
-    /// Hands the answer of the script over to `limit`. `Some` says whether anything was granted or
+    /// Hands the answer of the script over to the limit. `Some` says whether anything was granted or
     /// nothing wanted; `None`: it is no answer.
-    pub(super) fn answer(self, limit: &LeasedLimit, answer: &Value, now: Duration) -> Option<bool> {
-        match (limit, self) {
-            (LeasedLimit::Bucket(limit), Self::Bucket(ask)) => {
+    pub(super) fn answer(&self, answer: &Value, now: Duration) -> Option<bool> {
+        match self {
+            Self::Bucket(limit, ask) => {
                 let [granted, wait] = numbers(answer)?;
                 let (granted, wait) = (unsigned(granted)?, Duration::from_micros(unsigned(wait)?));
                 limit.grant(LeaseGrant { granted, wait }, now);
                 Some(granted > 0 || ask.want == 0)
             }
-            (LeasedLimit::Cap(limit), Self::Cap(page)) => {
+            Self::Cap(limit, page) => {
                 let [granted, day, month] = numbers(answer)?;
                 let granted = unsigned(granted)?;
                 let left = |left: i64| u64::try_from(left).unwrap_or(u64::MAX);
-                limit.grant(page, granted, (left(day), left(month)), now);
+                limit.grant(*page, granted, (left(day), left(month)), now);
                 Some(granted > 0 || page.ask.want == 0)
             }
-            (LeasedLimit::Gate(limit), Self::Gate(ask)) => {
+            Self::Gate(limit, ask) => {
                 let [places] = numbers(answer)?;
                 let places = u32::try_from(places).ok()?;
-                limit.grant(ask, places, now);
+                limit.grant(*ask, places, now);
                 Some(places > 0 || ask.want == 0)
             }
-            (LeasedLimit::Window(limit), Self::Window(WindowAsk { ask, .. })) => {
+            Self::Window(limit, WindowAsk { ask, .. }) => {
                 let numbers: [i64; 4] = numbers(answer)?;
                 let mut numbers = numbers.into_iter().map(unsigned);
                 let mut next = || numbers.next().flatten();
@@ -100,29 +61,22 @@ impl LimitAsk {
                 limit.grant(WindowGrant { granted, left, ends_in, began }, now);
                 Some(granted > 0 || ask.want == 0)
             }
-            (
-                LeasedLimit::Bucket(_)
-                | LeasedLimit::Cap(_)
-                | LeasedLimit::Gate(_)
-                | LeasedLimit::Window(_),
-                _,
-            ) => None,
         }
     }
 
     /// Adds the call of the script for this ask.
-    pub(super) fn write(self, limit: &LeasedLimit, to: &mut ScriptCall<'_>, name: &str) {
+    pub(super) fn write(&self, to: &mut ScriptCall<'_>, name: &str) {
         let ScriptCall { pipeline, sha, cluster, replica, replicas, latest } = to;
         let call = pipeline.cmd("EVALSHA").arg(*sha);
         // The braces keep all keys of a limit in one slot of a cluster.
         let key = format!("wh:{{{cluster}:{name}}}");
-        match (limit, self) {
-            (LeasedLimit::Bucket(limit), Self::Bucket(ask)) => {
+        match self {
+            Self::Bucket(limit, ask) => {
                 let terms = limit.terms();
                 call.arg(1).arg(key).arg("rate").arg(*latest).arg(terms.rate).arg(terms.depth);
                 call.arg(ask.want).arg(ask.need).arg(ask.back);
             }
-            (LeasedLimit::Cap(limit), Self::Cap(PageAsk { ask, day, month })) => {
+            Self::Cap(limit, PageAsk { ask, day, month }) => {
                 let terms = limit.terms();
                 let cap = |cap: Option<u64>| cap.map_or(-1, |cap| cap.min(EXACT) as i64);
                 call.arg(2).arg(format!("{key}:d{day}")).arg(format!("{key}:m{month}"));
@@ -133,25 +87,16 @@ impl LimitAsk {
                     .arg(*replicas);
                 call.arg(ask.want.min(EXACT)).arg(ask.need.min(EXACT)).arg(ask.back);
             }
-            (LeasedLimit::Gate(_), Self::Gate(ask)) => {
+            Self::Gate(_, ask) => {
                 call.arg(1).arg(format!("{key}:g")).arg("gate").arg(*latest).arg(*replica);
                 call.arg(ask.places).arg(ask.want).arg(ask.inside);
                 call.arg(GATE_LIFE.as_micros() as u64);
             }
-            (LeasedLimit::Window(limit), Self::Window(WindowAsk { ask, began })) => {
+            Self::Window(limit, WindowAsk { ask, began }) => {
                 let terms = limit.terms();
                 call.arg(1).arg(format!("{key}:w")).arg("window").arg(*latest);
                 call.arg(terms.credits.min(EXACT)).arg(terms.length).arg(*replicas).arg(began);
                 call.arg(ask.want.min(EXACT)).arg(ask.need.min(EXACT)).arg(ask.back);
-            }
-            (
-                LeasedLimit::Bucket(_)
-                | LeasedLimit::Cap(_)
-                | LeasedLimit::Gate(_)
-                | LeasedLimit::Window(_),
-                _,
-            ) => {
-                debug_assert!(false, "an ask is of its limit");
             }
         }
     }

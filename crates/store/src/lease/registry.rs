@@ -1,12 +1,10 @@
 //! The limits that a keeper serves, by number.
 //!
-//! It holds them weakly: one that was dropped everywhere else is forgotten.
+//! One that was dropped everywhere else is forgotten.
 
 use std::sync::Arc;
 
 use wellhead_limit::lease::LeasedLimit;
-
-use super::ask::WeakLimit;
 
 /// No more limits fit: this one is not shared, and goes by its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -17,7 +15,7 @@ pub struct RegistryFull(pub usize);
 pub(super) struct Registered {
     /// Its key in the store, without cluster and prefix.
     pub(super) name: Arc<str>,
-    pub(super) limit: WeakLimit,
+    pub(super) limit: LeasedLimit,
 }
 
 #[derive(Debug, Default)]
@@ -42,7 +40,7 @@ impl Registry {
         if self.len() >= limits_max {
             return Err(RegistryFull(limits_max));
         }
-        let registered = Some(Registered { name: name.into(), limit: WeakLimit::of(limit) });
+        let registered = Some(Registered { name: name.into(), limit: limit.clone() });
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = registered;
             return Ok(slot);
@@ -52,12 +50,12 @@ impl Registry {
     }
 
     pub(super) fn get(&self, slot: u32) -> Option<(Arc<str>, LeasedLimit)> {
-        let registered = self.slots.get(slot as usize)?.as_ref()?;
-        Some((Arc::clone(&registered.name), registered.limit.upgrade()?))
+        let Registered { name, limit } = self.slots.get(slot as usize)?.as_ref()?;
+        limit.is_held_elsewhere().then(|| (Arc::clone(name), limit.clone()))
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = LeasedLimit> + '_ {
-        self.slots.iter().flatten().filter_map(|registered| registered.limit.upgrade())
+    pub(super) fn all(&self) -> impl Iterator<Item = &LeasedLimit> {
+        self.slots.iter().flatten().map(|registered| &registered.limit)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -69,7 +67,7 @@ impl Registry {
         for _ in 0..slots_max.min(self.slots.len()) {
             let slot = self.swept_to % self.slots.len();
             self.swept_to = slot + 1;
-            let is_gone = |registered: &Registered| registered.limit.is_gone();
+            let is_gone = |registered: &Registered| !registered.limit.is_held_elsewhere();
             if self.slots[slot].as_ref().is_some_and(is_gone) {
                 self.slots[slot] = None;
                 self.free.push(slot as u32);

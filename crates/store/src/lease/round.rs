@@ -364,7 +364,7 @@ impl LeaseRounds {
         };
         call.write_here(bounds.absent_after);
         for ask in asks {
-            ask.asked.write(&ask.limit, &mut call, &ask.name);
+            ask.asked.write(&mut call, &ask.name);
         }
         let sent = served.connection.send_packed_commands(&pipeline, 0, asks.len() + 1);
         match timeout(bounds.answer_within, sent).await {
@@ -391,7 +391,7 @@ impl LeaseRounds {
             None => result = Err(RoundFailure::Failed("it answers with errors")),
         }
         for (ask, answer) in asks.iter().zip(answers) {
-            match ask.asked.answer(&ask.limit, answer, now) {
+            match ask.asked.answer(answer, now) {
                 Some(true) => {}
                 Some(false) => {
                     self.core.counters.refused.fetch_add(1, Relaxed);
