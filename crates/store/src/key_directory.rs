@@ -283,7 +283,8 @@ impl DirectoryReader {
     }
 
     async fn serve(&self, subscription: &mut ChannelSubscription) -> DirectoryReadError {
-        let source = DirectorySource::new(subscription.connection.clone(), &self.core.bounds);
+        let connection = subscription.connection.clone();
+        let source = DirectorySource { connection, bounds: &self.core.bounds };
         loop {
             // What is published from here on is heard; what was before is read.
             let mut snapshot = match self.read_all(&source).await {
@@ -303,7 +304,7 @@ impl DirectoryReader {
 
     async fn read_all(
         &self,
-        source: &DirectorySource,
+        source: &DirectorySource<'_>,
     ) -> Result<Arc<KeySnapshot>, DirectoryReadError> {
         let known = self.core.snapshot.borrow().as_ref().map_or(0, |known| known.version);
         // Before it is asked: what it answers may be as old as the question.
@@ -323,7 +324,7 @@ impl DirectoryReader {
     async fn follow(
         &self,
         subscription: &mut ChannelSubscription,
-        source: &DirectorySource,
+        source: &DirectorySource<'_>,
         snapshot: &mut Arc<KeySnapshot>,
         next_read: Instant,
     ) -> Result<Followed, DirectoryReadError> {

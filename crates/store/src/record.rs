@@ -38,7 +38,7 @@ pub(crate) enum Unusable {
     Damaged,
 }
 
-/// Appends the record of `value`, which fits: see [`fits`].
+/// Appends the record of `value`, which fits.
 pub(crate) fn append(to: &mut Vec<u8>, digest: &Digest, value: &[u8], put: u64, expires: u64) {
     let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
     let start = to.len();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
@@ -97,32 +97,15 @@ impl EntryChange {
 }
 
 /// Reads over one connection.
-pub(super) struct DirectorySource {
-    connection: MultiplexedConnection,
-    hash: String,
-    version: String,
-    within: Duration,
-    entries_max: usize,
-    value_bytes_max: usize,
-    bytes_max: usize,
+pub(super) struct DirectorySource<'a> {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) bounds: &'a DirectoryBounds,
 }
 
-impl DirectorySource {
-    pub(super) fn new(connection: MultiplexedConnection, bounds: &DirectoryBounds) -> Self {
-        Self {
-            connection,
-            hash: bounds.hash(),
-            version: bounds.version(),
-            within: bounds.answer_within,
-            entries_max: bounds.entries_max,
-            value_bytes_max: bounds.value_bytes_max,
-            bytes_max: bounds.bytes_max,
-        }
-    }
-
+impl DirectorySource<'_> {
     async fn ask(&self, command: &Cmd) -> Result<Value, DirectoryReadError> {
         let mut connection = self.connection.clone();
-        match timeout(self.within, connection.send_packed_command(command)).await {
+        match timeout(self.bounds.answer_within, connection.send_packed_command(command)).await {
             Ok(Ok(Value::ServerError(_))) => {
                 Err(DirectoryReadError::Away("it answers with errors"))
             }
@@ -137,7 +120,7 @@ impl DirectorySource {
 
     /// The number of the last change; 0: there was none, or its number is gone.
     pub(super) async fn version(&self) -> Result<u64, DirectoryReadError> {
-        match self.ask(redis::cmd("GET").arg(&self.version)).await? {
+        match self.ask(redis::cmd("GET").arg(self.bounds.version())).await? {
             Value::Nil => Ok(0),
             value => text(&value).and_then(|text| text.parse().ok()).ok_or(WRONG),
         }
@@ -151,9 +134,9 @@ impl DirectorySource {
         let mut cursor = "0".to_owned();
         // Each answer has about as many rows as were asked for; twice as many answers as that takes
         // are enough also while the hash is rearranged.
-        for _ in 0..16 + 2 * self.entries_max / ROWS * 2 {
+        for _ in 0..16 + 2 * self.bounds.entries_max / ROWS * 2 {
             let mut scan = redis::cmd("HSCAN");
-            scan.arg(&self.hash).arg(&cursor).arg("COUNT").arg(ROWS);
+            scan.arg(self.bounds.hash()).arg(&cursor).arg("COUNT").arg(ROWS);
             let (next, rows) = scanned(self.ask(&scan).await?).ok_or(WRONG)?;
             let mut rows = rows.into_iter();
             while let (Some(id), Some(value)) = (rows.next(), rows.next()) {
@@ -161,11 +144,11 @@ impl DirectorySource {
                     return Err(WRONG);
                 };
                 bytes += value.len();
-                if bytes > self.bytes_max {
+                if bytes > self.bounds.bytes_max {
                     return Err(DirectoryReadError::TooLarge);
                 }
-                let is_over = value.len() > self.value_bytes_max
-                    || (entries.len() >= self.entries_max && !entries.contains_key(&id));
+                let is_over = value.len() > self.bounds.value_bytes_max
+                    || (entries.len() >= self.bounds.entries_max && !entries.contains_key(&id));
                 if is_over {
                     left_out += 1;
                 } else {
@@ -187,15 +170,15 @@ impl DirectorySource {
         snapshot: &mut KeySnapshot,
     ) -> Result<(), DirectoryReadError> {
         let mut fetch = redis::cmd("HMGET");
-        fetch.arg(&self.hash);
+        fetch.arg(self.bounds.hash());
         changes.iter().for_each(|change| {
             fetch.arg(&change.id);
         });
         let Value::Array(values) = self.ask(&fetch).await? else { return Err(WRONG) };
         let entries = Arc::make_mut(&mut snapshot.entries);
         for (change, value) in changes.iter().zip(values) {
-            let has_room = entries.len() < self.entries_max;
-            match bytes_of(value).filter(|value| value.len() <= self.value_bytes_max) {
+            let has_room = entries.len() < self.bounds.entries_max;
+            match bytes_of(value).filter(|value| value.len() <= self.bounds.value_bytes_max) {
                 Some(value) if has_room || entries.contains_key(change.id.as_str()) => {
                     entries.insert(change.id.as_str().into(), value);
                 }
