@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use wellhead_store::{Clock, Digest, Disk, DiskBounds};
 
 const GETS: usize = 2000;
@@ -39,16 +39,17 @@ async fn main() {
     let disk = Disk::open(&directory, &bounds, Arc::clone(&clock)).expect("it opens");
     // Half of the bytes are small values, half large ones.
     let counts = SIZES.map(|bytes| (mib << 20) * 2 / 5 / (bytes as u64 + 80));
-    let start = Instant::now();
+    let (start, mut put) = (Instant::now(), 0);
     for (kind, count) in (0..).zip(counts) {
         for n in 0..count {
             disk.put(digest(kind, n), value(n, SIZES[kind as usize]), Duration::MAX);
+            put += 1;
             if n % 128 == 127 {
-                disk.flush().await;
+                until_written(&disk, put).await;
             }
         }
     }
-    disk.flush().await;
+    until_written(&disk, put).await;
     println!("filled in {:?}: {:?}", start.elapsed(), disk.stats());
     disk.close().await;
 
@@ -68,6 +69,13 @@ async fn main() {
         }
         println!("{warmth}: a miss takes {:?}", start.elapsed() / 100_000);
         disk.close().await;
+    }
+}
+
+/// Until so many values are written, or lost.
+async fn until_written(disk: &Disk, put: u64) {
+    while disk.stats().written + disk.stats().dropped < put {
+        sleep(Duration::from_millis(1)).await;
     }
 }
 

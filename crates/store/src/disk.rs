@@ -152,10 +152,12 @@ struct Look {
     answer: oneshot::Sender<io::Result<Option<Bytes>>>,
 }
 
-/// What the writer does.
-enum WriteJob {
-    Put { digest: Digest, value: Bytes, put: u64, expires: u64 },
-    Flush(oneshot::Sender<()>),
+/// A value that the writer shall write.
+struct WriteJob {
+    digest: Digest,
+    value: Bytes,
+    put: u64,
+    expires: u64,
 }
 
 /// Lets the threads end when the last handle goes.
@@ -236,24 +238,14 @@ impl Disk {
             counters.busy.add(1);
             return None;
         }
-        match timeout(self.inner.read_within, answered).await {
-            Ok(Ok(Ok(Some(value)))) => {
-                counters.hits.add(1);
-                Some(value)
-            }
-            Ok(Ok(Ok(None))) => {
-                counters.misses.add(1);
-                None
-            }
-            Ok(Ok(Err(_)) | Err(_)) => {
-                counters.errors.add(1);
-                None
-            }
-            Err(_) => {
-                counters.late.add(1);
-                None
-            }
-        }
+        let (counter, value) = match timeout(self.inner.read_within, answered).await {
+            Ok(Ok(Ok(Some(value)))) => (&counters.hits, Some(value)),
+            Ok(Ok(Ok(None))) => (&counters.misses, None),
+            Ok(Ok(Err(_)) | Err(_)) => (&counters.errors, None),
+            Err(_) => (&counters.late, None),
+        };
+        counter.add(1);
+        value
     }
 
     /// Has the value written some time soon, unless it is too large or too many wait.
@@ -267,18 +259,10 @@ impl Disk {
         }
         let put = (self.inner.clock)();
         let bytes = HEADER + value.len();
-        let job = WriteJob::Put { digest, value, put, expires: record::expiry(put, ttl) };
+        let job = WriteJob { digest, value, put, expires: record::expiry(put, ttl) };
         if self.inner.writes.push(job, bytes).is_err() {
             self.inner.counters.dropped.add(1);
         }
-    }
-
-    /// Waits until what was put before is written, or lost and counted as such.
-    pub async fn flush(&self) {
-        let (done, flushed) = oneshot::channel();
-        self.inner.writes.push_over(WriteJob::Flush(done));
-        // Closed meanwhile: then there is nothing to wait for.
-        let _closed = flushed.await;
     }
 
     /// Ends the store for all its handles: what waits is written, nothing more is
@@ -368,24 +352,15 @@ fn write(inner: &DiskCore, mut segments: Segments) {
         if jobs.is_empty() {
             return;
         }
-        let mut flushed = Vec::new();
-        for job in jobs {
-            match job {
-                WriteJob::Put { digest, value, put, expires } => {
-                    let mut result = segments.append(&digest, &value, put, expires);
-                    if result.is_ok() && segments.pending() >= BATCH_BYTES {
-                        result = segments.commit();
-                    }
-                    inner.wrote(&mut segments, result);
-                }
-                WriteJob::Flush(done) => flushed.push(done),
+        for WriteJob { digest, value, put, expires } in jobs {
+            let mut result = segments.append(&digest, &value, put, expires);
+            if result.is_ok() && segments.pending() >= BATCH_BYTES {
+                result = segments.commit();
             }
+            inner.wrote(&mut segments, result);
         }
         let result = segments.commit();
         inner.wrote(&mut segments, result);
-        for done in flushed {
-            let _gone_meanwhile = done.send(());
-        }
     }
 }
 

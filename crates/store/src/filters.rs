@@ -21,7 +21,6 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Value};
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 use wellhead_limit::Permits;
@@ -123,7 +122,6 @@ pub struct SharedFilters {
 
 struct FilterStoreCore {
     link: ArcSwapOption<FilterLink>,
-    here: watch::Sender<bool>,
     calls: Permits,
     bounds: FilterStoreBounds,
     /// The name of this replica in the store.
@@ -148,7 +146,6 @@ impl SharedFilters {
         let client = link::client(url).map_err(|_| NotRedis)?;
         let core = Arc::new(FilterStoreCore {
             link: ArcSwapOption::empty(),
-            here: watch::Sender::new(false),
             calls: Permits::new(bounds.calls_max),
             bounds,
             replica: format!("{:016x}", rng.random::<u64>()),
@@ -200,16 +197,11 @@ impl SharedFilters {
             _ => Err(FilterStoreError::Away),
         }
     }
-
-    /// Tells whether the store is there, and each change of it.
-    pub fn changes(&self) -> watch::Receiver<bool> {
-        self.core.here.subscribe()
-    }
 }
 
 impl fmt::Debug for SharedFilters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_here = *self.core.here.borrow();
+        let is_here = self.core.link.load().is_some();
         f.debug_struct("SharedFilters").field("is_here", &is_here).finish_non_exhaustive()
     }
 }
@@ -316,12 +308,10 @@ impl FilterLinkKeeper {
     async fn keep(&self, link: Arc<FilterLink>) -> &'static str {
         let bounds = &self.core.bounds;
         self.core.link.store(Some(Arc::clone(&link)));
-        self.core.here.send_replace(true);
         info!(redis = %self.place, "filters of clients are shared");
         let connection = link.connection.clone();
         let reason = link.health.watch(connection, bounds.ping_every, bounds.answer_within).await;
         self.core.link.store(None);
-        self.core.here.send_replace(false);
         reason
     }
 }

@@ -34,12 +34,13 @@ mod status;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use wellhead_limit::lease::LeasedLimit;
 use wellhead_telemetry::SecretUrl;
 
@@ -111,7 +112,7 @@ pub struct LeaseKeeper {
 struct KeeperCore {
     registry: Mutex<Registry>,
     counters: LeaseCounters,
-    here: watch::Sender<bool>,
+    is_here: AtomicBool,
     bounds: LeaseBounds,
     now: LeaseClock,
     unix: Clock,
@@ -136,7 +137,7 @@ impl LeaseKeeper {
         let core = Arc::new(KeeperCore {
             registry: Mutex::new(Registry::default()),
             counters: LeaseCounters::new(unix()),
-            here: watch::Sender::new(false),
+            is_here: AtomicBool::new(false),
             bounds,
             now,
             unix,
@@ -166,7 +167,7 @@ impl LeaseKeeper {
         });
         // Under the lock, by which the task tells all when the state changes.
         limit.note_replicas(replicas);
-        match *self.core.here.borrow() {
+        match self.core.is_here.load(Relaxed) {
             true => limit.note_back(),
             false => limit.note_away(replicas),
         }
@@ -176,12 +177,7 @@ impl LeaseKeeper {
     /// How it is, for operators.
     pub fn status(&self) -> LeaseStatus {
         let limits = self.core.registry.lock().len();
-        self.core.counters.status(limits, *self.core.here.borrow())
-    }
-
-    /// Tells whether the store is there, and each change of it.
-    pub fn changes(&self) -> watch::Receiver<bool> {
-        self.core.here.subscribe()
+        self.core.counters.status(limits, self.core.is_here.load(Relaxed))
     }
 }
 

@@ -26,7 +26,7 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use redis::Value;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use wellhead_limit::{Held, Permits};
 use wellhead_telemetry::SecretUrl;
@@ -107,7 +107,6 @@ pub struct SharedTier {
 struct SharedCore {
     link: ArcSwapOption<Link>,
     counters: Counters,
-    changes: watch::Sender<State>,
     clock: Clock,
     bounds: SharedBounds,
     gets: Permits,
@@ -117,7 +116,6 @@ struct SharedCore {
 enum RedisJob {
     Put { digest: Digest, value: Bytes, put: u64, ttl: Duration },
     Forget(Digest),
-    Flush(oneshot::Sender<()>),
 }
 
 impl SharedTier {
@@ -136,7 +134,6 @@ impl SharedTier {
         let inner = Arc::new(SharedCore {
             link: ArcSwapOption::empty(),
             counters: Counters::new(State::Down, clock()),
-            changes: watch::Sender::new(State::Down),
             clock,
             gets: Permits::new(bounds.gets_max),
             bounds,
@@ -172,33 +169,26 @@ impl SharedTier {
         match timeout(bounds.get_within, connection.send_packed_command(&command)).await {
             Ok(Ok(Value::BulkString(record))) => {
                 link.health.answered();
-                self.found(digest, record)
+                return self.found(digest, record);
             }
             Ok(Ok(Value::Nil)) => {
                 link.health.answered();
                 counters.misses.add(1);
-                None
             }
-            Ok(Ok(_)) => {
+            Ok(Err(why)) if why.is_unrecoverable_error() => {
+                counters.errors.add(1);
+                link.health.end("the connection broke");
+            }
+            Ok(Ok(_) | Err(_)) => {
                 counters.errors.add(1);
                 link.health.failed("Redis answers with errors");
-                None
-            }
-            Ok(Err(why)) => {
-                counters.errors.add(1);
-                if why.is_unrecoverable_error() {
-                    link.health.end("the connection broke");
-                } else {
-                    link.health.failed("Redis answers with errors");
-                }
-                None
             }
             Err(_) => {
                 counters.late.add(1);
                 link.health.failed("Redis is slow or silent");
-                None
             }
         }
+        None
     }
 
     /// Has the value written some time soon, unless it is too large, too many wait or
@@ -227,22 +217,9 @@ impl SharedTier {
         }
     }
 
-    /// Waits until what was put before is written, or lost and counted as such.
-    pub async fn flush(&self) {
-        let (done, flushed) = oneshot::channel();
-        if self.jobs.send(RedisJob::Flush(done)).await.is_ok() {
-            let _runtime_ends = flushed.await;
-        }
-    }
-
     /// What it did so far and how it is.
     pub fn stats(&self) -> Snapshot {
         self.inner.counters.snapshot(None, None)
-    }
-
-    /// Tells each change of [`Snapshot::state`].
-    pub fn changes(&self) -> watch::Receiver<State> {
-        self.inner.changes.subscribe()
     }
 
     fn found(&self, digest: &Digest, record: Vec<u8>) -> Option<Bytes> {
@@ -285,7 +262,7 @@ async fn deliver(inner: Arc<SharedCore>, mut queue: mpsc::Receiver<RedisJob>) {
     let mut jobs = Vec::with_capacity(BATCH);
     while queue.recv_many(&mut jobs, BATCH).await > 0 {
         let mut row = redis::pipe();
-        let (mut commands, mut puts, mut flushed) = (0, 0, Vec::new());
+        let (commands, mut puts) = (jobs.len(), 0);
         for job in jobs.drain(..) {
             match job {
                 RedisJob::Put { digest, value, put, ttl } => {
@@ -296,22 +273,16 @@ async fn deliver(inner: Arc<SharedCore>, mut queue: mpsc::Receiver<RedisJob>) {
                     let seconds = expires.saturating_sub(put);
                     row.cmd("SET").arg(inner.bounds.key(&digest)).arg(record);
                     row.arg("EX").arg(seconds);
-                    commands += 1;
                     puts += 1;
                 }
                 RedisJob::Forget(digest) => {
                     row.cmd("DEL").arg(inner.bounds.key(&digest));
-                    commands += 1;
                 }
-                RedisJob::Flush(done) => flushed.push(done),
             }
         }
-        let written = if commands > 0 { write(&inner, &row, commands).await } else { 0 };
+        let written = write(&inner, &row, commands).await;
         inner.counters.written.add(written);
         inner.counters.dropped.add(puts - written);
-        for done in flushed {
-            let _gone_meanwhile = done.send(());
-        }
     }
 }
 

@@ -41,16 +41,6 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Pushes even when full: for the rare item that takes no room and that a caller awaits. A
-    /// closed queue drops it.
-    pub(super) fn push_over(&self, item: T) {
-        let mut state = self.state.lock();
-        if !state.closed {
-            state.items.push_back((item, 0));
-            self.filled.notify_one();
-        }
-    }
-
     /// Waits for an item and takes up to `items` of them; nothing when the queue is
     /// closed and empty. What is taken no longer counts.
     pub(super) fn take(&self, items: usize) -> Vec<T> {

@@ -199,7 +199,7 @@ impl LeaseRounds {
         if !is_here {
             core.counters.note_away((core.unix)());
         }
-        core.here.send_replace(is_here);
+        core.is_here.store(is_here, Relaxed);
         for limit in registry.all() {
             if is_here { limit.note_back() } else { limit.note_away(replicas) }
         }

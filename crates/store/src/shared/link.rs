@@ -160,9 +160,7 @@ impl Keeper {
     }
 
     fn turn(&self, state: State) -> bool {
-        let turned = self.inner.counters.turn(state, (self.inner.clock)());
-        self.inner.changes.send_replace(state);
-        turned
+        self.inner.counters.turn(state, (self.inner.clock)())
     }
 }
 

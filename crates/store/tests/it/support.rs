@@ -8,10 +8,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
+use tokio::time::{sleep, timeout};
 use wellhead_kit::RedisServer;
 use wellhead_store::{Clock, Digest, Disk, DiskBounds};
 
 pub(crate) const FOREVER: Duration = Duration::MAX;
+
+/// How long something may take that only a broken machine delays for so long, and longer than
+/// any limit of the tests, the patience of a keeper with a ping included.
+pub(crate) const BROKEN: Duration = Duration::from_secs(120);
 
 /// A clock that the test sets.
 #[derive(Clone)]
@@ -67,12 +72,25 @@ pub(crate) fn open(directory: &Path, bytes_max: u64) -> Disk {
     Disk::open(directory, &bounds(bytes_max), Time::at(1000).clock()).expect("the store opens")
 }
 
-/// Puts the values of these numbers, and waits until they are written.
+/// Until this is so.
+pub(crate) async fn until_seen(what: &str, is: impl Fn() -> bool) {
+    let seen = async {
+        while !is() {
+            // Between two looks at a status, which has no waiter; the loop has a limit.
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(BROKEN, seen).await.unwrap_or_else(|_| panic!("not seen: {what}"));
+}
+
+/// Puts the values of these numbers, and waits until they are written or lost.
 pub(crate) async fn fill(disk: &Disk, numbers: std::ops::Range<u64>, bytes_max: usize) {
+    let ended = || disk.stats().written + disk.stats().dropped + disk.stats().refused;
+    let all = ended() + numbers.end - numbers.start;
     for n in numbers {
         disk.put(digest(n), value(n, bytes_max), FOREVER);
     }
-    disk.flush().await;
+    until_seen("the end of all puts", || ended() == all).await;
 }
 
 /// How many of these numbers are found.

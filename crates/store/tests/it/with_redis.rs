@@ -20,18 +20,14 @@ use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use wellhead_kit::{RedisServer, free_port};
 use wellhead_store::{SharedBounds, SharedTier, State};
 use wellhead_telemetry::SecretUrl;
 
-use crate::support::{Time, digest, raw_connection, value};
+use crate::support::{BROKEN, Time, digest, raw_connection, until_seen, value};
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-/// How long something may take that only a broken machine delays for so long, and
-/// longer than any limit of [`bounds`], the patience with a ping included.
-const BROKEN: Duration = Duration::from_secs(120);
 
 /// Patient with the machine, and back soon.
 fn bounds() -> SharedBounds {
@@ -58,19 +54,8 @@ async fn told<T>(mut changes: watch::Receiver<T>, is: impl FnMut(&T) -> bool) {
     let _held = seen.expect("it comes").expect("the task lives");
 }
 
-/// Until this is so.
-async fn until_seen(what: &str, is: impl Fn() -> bool) {
-    let seen = async {
-        while !is() {
-            // Between two looks at a status, which has no waiter; the loop has a limit.
-            sleep(Duration::from_millis(2)).await;
-        }
-    };
-    timeout(BROKEN, seen).await.unwrap_or_else(|_| panic!("not seen: {what}"));
-}
-
 async fn until(shared: &SharedTier, state: State) {
-    told(shared.changes(), |now| *now == state).await;
+    until_seen(&format!("{state:?}"), || shared.stats().state == state).await;
 }
 
 /// A Redis and a tier that is up.
@@ -81,11 +66,14 @@ async fn up() -> (RedisServer, SharedTier) {
     (redis, shared)
 }
 
+/// Puts the values of these numbers, and waits until they are written or lost.
 async fn fill(shared: &SharedTier, numbers: std::ops::Range<u64>) {
+    let ended = || shared.stats().written + shared.stats().dropped + shared.stats().refused;
+    let all = ended() + numbers.end - numbers.start;
     for n in numbers {
         shared.put(digest(n), value(n, 10_000), HOUR);
     }
-    shared.flush().await;
+    until_seen("the end of all puts", || ended() == all).await;
 }
 
 async fn found(shared: &SharedTier, numbers: std::ops::Range<u64>) -> u64 {
@@ -120,7 +108,7 @@ async fn what_one_puts_another_gets() {
 async fn empty_value_is_a_value() {
     let (_redis, shared) = up().await;
     shared.put(digest(1), Bytes::new(), HOUR);
-    shared.flush().await;
+    until_seen("the value", || shared.stats().written == 1).await;
     assert_eq!(shared.get(&digest(1)).await, Some(Bytes::new()));
 }
 
@@ -133,7 +121,7 @@ async fn values_live_as_long_as_told_and_no_longer_than_allowed() {
     shared.put(digest(1), Bytes::from("short"), Duration::from_millis(99_500));
     shared.put(digest(2), Bytes::from("for ever"), Duration::MAX);
     shared.put(digest(3), Bytes::from("never"), Duration::ZERO);
-    shared.flush().await;
+    until_seen("the values", || shared.stats().written == 2).await;
     let mut raw = raw_connection(&redis).await;
     for (n, seconds) in [(1, 100), (2, 3600)] {
         let left: i64 =
@@ -246,20 +234,20 @@ async fn puts_are_bounded_and_lost_when_it_takes_none() {
     shared.put(digest(1), Bytes::from(vec![0; 10_001]), HOUR);
     assert_eq!(shared.stats().refused, 1);
     redis.signal("-STOP");
-    // The task that writes has no turn before the flush: two fit, two do not.
+    // The task that writes has no turn meanwhile: two fit, two do not.
     for n in 0..4 {
         shared.put(digest(n), Bytes::from(vec![0; 10_000]), HOUR);
     }
     assert_eq!(shared.stats().dropped, 2);
     tokio::time::pause();
-    shared.flush().await;
-    assert_eq!((shared.stats().dropped, shared.stats().written), (4, 0));
+    until_seen("that all are lost", || shared.stats().dropped == 4).await;
+    assert_eq!(shared.stats().written, 0);
     until(&shared, State::Down).await;
     tokio::time::resume();
     redis.signal("-CONT");
     until(&shared, State::Up).await;
     shared.put(digest(9), Bytes::from(vec![9; 10_000]), HOUR);
-    shared.flush().await;
+    until_seen("the value", || shared.stats().written == 1).await;
     assert!(shared.get(&digest(9)).await.is_some(), "the room was given back");
 }
 
@@ -306,10 +294,11 @@ async fn what_is_not_ours_is_a_miss() {
         .await
         .expect("Redis answers");
     assert_eq!(found(&shared, 0..5).await, 0);
-    shared.flush().await;
     let seen = shared.stats();
     assert_eq!((seen.damaged, seen.misses, seen.errors), (3, 4, 1), "{seen:?}");
     assert_eq!(seen.state, State::Up);
+    // Written after all that was to be deleted.
+    fill(&shared, 5..6).await;
     let left: u64 = redis::cmd("EXISTS")
         .arg(&[key(0), key(1), key(2), key(3), key(4)])
         .query_async(&mut raw)

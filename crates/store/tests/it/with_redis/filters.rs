@@ -5,14 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use tokio::time::{sleep, timeout};
 use wellhead_kit::RedisServer;
 use wellhead_store::{
     FilterLookup, FilterStoreBounds, FilterStoreError, FilterWrite, SharedFilters,
 };
 use wellhead_telemetry::SecretUrl;
 
-use super::told;
-use crate::support::raw_connection;
+use crate::support::{BROKEN, raw_connection};
 
 /// Patient with the machine, and back soon.
 fn bounds() -> FilterStoreBounds {
@@ -27,8 +27,15 @@ fn bounds() -> FilterStoreBounds {
     }
 }
 
+/// Until looks are answered, or fail.
 async fn until_here(filters: &SharedFilters, is_here: bool) {
-    told(filters.changes(), |here| *here == is_here).await;
+    let seen = async {
+        while filters.look("of nobody", &[]).await.is_ok() != is_here {
+            // Between two looks; the loop has a limit.
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(BROKEN, seen).await.expect("the store comes and goes");
 }
 
 async fn start(redis: &RedisServer, seed: u64) -> SharedFilters {

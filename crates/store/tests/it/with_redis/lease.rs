@@ -20,8 +20,7 @@ use wellhead_limit::lease::{
 use wellhead_store::{LeaseBounds, LeaseClock, LeaseKeeper};
 use wellhead_telemetry::SecretUrl;
 
-use super::{BROKEN, told, until_seen};
-use crate::support::{Time, raw_connection};
+use crate::support::{BROKEN, Time, raw_connection, until_seen};
 
 const REPLICAS: u32 = 3;
 
@@ -32,6 +31,10 @@ const NOON: u64 = 20_777 * 86_400 + 43_200;
 const RATE: f64 = 300.0;
 const BURST: f64 = 30.0;
 const ROOM: f64 = 6_000.0;
+
+async fn until_there(keeper: &LeaseKeeper) {
+    until_seen("the store", || keeper.status().away_since.is_none()).await;
+}
 
 fn bounds() -> LeaseBounds {
     LeaseBounds {
@@ -113,14 +116,15 @@ impl Fleet {
     /// Until all know that the store is there, and of each other.
     async fn until_here(&self) {
         for replica in &self.replicas {
-            told(replica.keeper.changes(), |here| *here).await;
+            until_there(&replica.keeper).await;
             until_seen("the others", || replica.keeper.status().replicas == REPLICAS).await;
         }
     }
 
     async fn until_away(&self) {
         for replica in &self.replicas {
-            told(replica.keeper.changes(), |here| !here).await;
+            let is_away = || replica.keeper.status().away_since.is_some();
+            until_seen("the store's end", is_away).await;
         }
     }
 
@@ -241,7 +245,7 @@ async fn a_thousand_keys() {
         })
         .collect();
     for (keeper, _) in &fleet {
-        told(keeper.changes(), |here| *here).await;
+        until_there(keeper).await;
     }
     let (mut calls, mut waited, mut refused) = (0_u64, 0_u64, 0_u64);
     let began = Instant::now();
@@ -316,7 +320,7 @@ async fn what_was_asked_of_a_frozen_server_is_void_when_it_thaws() {
     let calls = async {
         // The last ask of each has been given up for a while.
         while last_here.elapsed() < SECOND / 4 {
-            if fleet.replicas.iter().any(|replica| *replica.keeper.changes().borrow()) {
+            if fleet.replicas.iter().any(|replica| replica.keeper.status().away_since.is_none()) {
                 last_here = Instant::now();
             }
             for bucket in &slow {
@@ -413,7 +417,7 @@ async fn a_cap_ends_where_it_is_set() {
         })
         .collect();
     for (keeper, _) in &replicas {
-        told(keeper.changes(), |here| *here).await;
+        until_there(keeper).await;
     }
     let mut spent = 0_u64;
     let mut ended = [false; REPLICAS as usize];
