@@ -17,7 +17,7 @@ use tokio::time::{Instant, interval, timeout};
 use tracing::{info, warn};
 use wellhead_telemetry::SecretUrl;
 
-use crate::reconnect::Reconnect;
+use crate::reconnect::{self, KeptConnection, LinkEnd};
 use crate::shared::link;
 use crate::subscription::ChannelSubscription;
 use crate::{AbortOnDrop, NotRedis};
@@ -136,19 +136,18 @@ impl ReplicaChannel {
         let body_max = form.message_max.saturating_sub(SENDER_BYTES);
         let core = Arc::new(BroadcastCore::default());
         let id = ReplicaId(rng.random());
-        let place = url.clone();
+        let (place, pauses) = (url.clone(), (bounds.pause_min, bounds.pause_max));
         let task = BroadcastTask {
             core: Arc::clone(&core),
             client,
             place,
             form,
             bounds,
-            rng,
             id,
             to_publish,
             incoming,
         };
-        let closer = Arc::new(AbortOnDrop(tokio::spawn(task.run()).abort_handle()));
+        let closer = reconnect::keep(task, pauses, rng);
         Ok((Self { core, outgoing, id, body_max, _closer: closer }, received))
     }
 
@@ -222,46 +221,38 @@ struct BroadcastTask<T> {
     place: SecretUrl,
     form: ChannelForm<T>,
     bounds: BroadcastBounds,
-    rng: SmallRng,
     id: ReplicaId,
     to_publish: mpsc::Receiver<OutgoingMessage>,
     incoming: mpsc::Sender<T>,
 }
 
-impl<T> BroadcastTask<T> {
-    async fn run(mut self) {
-        let mut reconnect = Reconnect::new(self.bounds.pause_min, self.bounds.pause_max);
+impl<T: Send + 'static> KeptConnection for BroadcastTask<T> {
+    async fn serve(&mut self) -> Result<LinkEnd, &'static str> {
         let (name, channel) = (self.form.name, self.channel());
-        loop {
-            let BroadcastBounds { answer_within, waiting_max, .. } = self.bounds;
-            let message_max = self.form.message_max;
-            let opened = ChannelSubscription::open(
-                &self.client,
-                &channel,
-                answer_within,
-                waiting_max,
-                message_max,
-            );
-            let reason = match opened.await {
-                Ok(mut subscription) => {
-                    self.core.is_here.send_replace(true);
-                    info!(redis = %self.place, channel = name, "replicas hear each other");
-                    let since = Instant::now();
-                    let reason = self.serve(&mut subscription, &channel).await;
-                    reconnect.note_end(since);
-                    self.core.is_here.send_replace(false);
-                    self.drop_waiting();
-                    reason
-                }
-                Err(reason) => reason,
-            };
-            if reconnect.take_log() {
-                warn!(redis = %self.place, channel = name, reason, "replicas do not hear each other: each learns by itself");
-            }
-            reconnect.pause(&mut self.rng).await;
-        }
+        let BroadcastBounds { answer_within, waiting_max, .. } = self.bounds;
+        let mut subscription = ChannelSubscription::open(
+            &self.client,
+            &channel,
+            answer_within,
+            waiting_max,
+            self.form.message_max,
+        )
+        .await?;
+        self.core.is_here.send_replace(true);
+        info!(redis = %self.place, channel = name, "replicas hear each other");
+        let since = Instant::now();
+        let reason = self.exchange(&mut subscription, &channel).await;
+        self.core.is_here.send_replace(false);
+        self.drop_waiting();
+        Ok(LinkEnd { since, reason })
     }
 
+    fn log_away(&self, reason: &'static str) {
+        warn!(redis = %self.place, channel = self.form.name, reason, "replicas do not hear each other: each learns by itself");
+    }
+}
+
+impl<T> BroadcastTask<T> {
     /// What waited for a connection that is over would be old for the next one.
     fn drop_waiting(&mut self) {
         while self.to_publish.try_recv().is_ok() {
@@ -270,7 +261,7 @@ impl<T> BroadcastTask<T> {
     }
 
     /// Until the connection is over; returns why.
-    async fn serve(
+    async fn exchange(
         &mut self,
         subscription: &mut ChannelSubscription,
         channel: &str,

@@ -26,7 +26,7 @@ use tracing::{info, warn};
 use wellhead_limit::Permits;
 use wellhead_telemetry::SecretUrl;
 
-use crate::reconnect::Reconnect;
+use crate::reconnect::{self, KeptConnection, LinkEnd};
 use crate::shared::link::{self, LinkHealth};
 use crate::{AbortOnDrop, NotRedis};
 
@@ -150,9 +150,9 @@ impl SharedFilters {
             bounds,
             replica: format!("{:016x}", rng.random::<u64>()),
         });
-        let keeper = FilterLinkKeeper { core: Arc::clone(&core), client, place: url.clone(), rng };
-        let task = tokio::spawn(keeper.run()).abort_handle();
-        Ok(Self { core, _closer: Arc::new(AbortOnDrop(task)) })
+        let keeper = FilterLinkKeeper { core: Arc::clone(&core), client, place: url.clone() };
+        let pauses = (core.bounds.pause_min, core.bounds.pause_max);
+        Ok(Self { core, _closer: reconnect::keep(keeper, pauses, rng) })
     }
 
     /// What the store has under `name`. A filter that is there is kept anew. `known` are stamps whose value the
@@ -271,47 +271,26 @@ struct FilterLinkKeeper {
     client: Client,
     /// Prints without its secrets.
     place: SecretUrl,
-    rng: SmallRng,
 }
 
-impl FilterLinkKeeper {
-    async fn run(mut self) {
-        let bounds = &self.core.bounds;
-        let mut reconnect = Reconnect::new(bounds.pause_min, bounds.pause_max);
-        loop {
-            let reason = match self.link().await {
-                Ok(link) => {
-                    let since = Instant::now();
-                    let reason = self.keep(Arc::new(link)).await;
-                    reconnect.note_end(since);
-                    reason
-                }
-                Err(reason) => reason,
-            };
-            if reconnect.take_log() {
-                warn!(redis = %self.place, reason, "filters of clients are not shared: each replica goes on with its own");
-            }
-            reconnect.pause(&mut self.rng).await;
-        }
-    }
-
-    async fn link(&self) -> Result<FilterLink, &'static str> {
+impl KeptConnection for FilterLinkKeeper {
+    async fn serve(&mut self) -> Result<LinkEnd, &'static str> {
         let bounds = &self.core.bounds;
         let config = AsyncConnectionConfig::new().set_pipeline_buffer_size(bounds.calls_max.max(1));
         let connecting = link::connect(&self.client, &config, bounds.answer_within);
         let mut connection = Box::pin(connecting).await?;
         link::prove(&mut connection, bounds.answer_within).await?;
-        Ok(FilterLink { connection, health: LinkHealth::default() })
-    }
-
-    /// Lets a link be used until it is over; returns why it is.
-    async fn keep(&self, link: Arc<FilterLink>) -> &'static str {
-        let bounds = &self.core.bounds;
+        let since = Instant::now();
+        let health = LinkHealth::default();
+        let link = Arc::new(FilterLink { connection: connection.clone(), health });
         self.core.link.store(Some(Arc::clone(&link)));
         info!(redis = %self.place, "filters of clients are shared");
-        let connection = link.connection.clone();
         let reason = link.health.watch(connection, bounds.ping_every, bounds.answer_within).await;
         self.core.link.store(None);
-        reason
+        Ok(LinkEnd { since, reason })
+    }
+
+    fn log_away(&self, reason: &'static str) {
+        warn!(redis = %self.place, reason, "filters of clients are not shared: each replica goes on with its own");
     }
 }

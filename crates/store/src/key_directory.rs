@@ -29,7 +29,7 @@ use wellhead_telemetry::SecretUrl;
 pub use self::entries::KeySnapshot;
 
 use self::entries::{DirectoryReadError, DirectorySource, EntryChange};
-use crate::reconnect::Reconnect;
+use crate::reconnect::{self, KeptConnection, LinkEnd};
 use crate::shared::link;
 use crate::subscription::ChannelSubscription;
 use crate::{AbortOnDrop, Clock, NotRedis};
@@ -151,9 +151,9 @@ impl KeyDirectory {
             left_out: AtomicU64::new(0),
         });
         let (place, reader) = (url.clone(), client.clone());
-        let task = DirectoryReader { core: Arc::clone(&core), client: reader, place, rng };
-        let closer = Arc::new(AbortOnDrop(tokio::spawn(task.run()).abort_handle()));
-        Ok(Self { core, client, _closer: closer })
+        let task = DirectoryReader { core: Arc::clone(&core), client: reader, place };
+        let pauses = (core.bounds.pause_min, core.bounds.pause_max);
+        Ok(Self { core, client, _closer: reconnect::keep(task, pauses, rng) })
     }
 
     /// The entries as of the last look, and each change of them; `None` before the first.
@@ -239,29 +239,27 @@ struct DirectoryReader {
     client: Client,
     /// Prints without its secrets.
     place: SecretUrl,
-    rng: SmallRng,
+}
+
+impl KeptConnection for DirectoryReader {
+    async fn serve(&mut self) -> Result<LinkEnd, &'static str> {
+        let since = Instant::now();
+        let reason = self.connect_and_read().await;
+        if self.core.is_away.swap(true, Relaxed) {
+            return Err(reason);
+        }
+        self.core.away_since.store((self.core.unix)(), Relaxed);
+        Ok(LinkEnd { since, reason })
+    }
+
+    fn log_away(&self, reason: &'static str) {
+        warn!(redis = %self.place, reason, "the directory of keys cannot be read: it stays as it was");
+    }
 }
 
 impl DirectoryReader {
-    async fn run(mut self) {
-        let bounds = &self.core.bounds;
-        let mut reconnect = Reconnect::new(bounds.pause_min, bounds.pause_max);
-        loop {
-            let begin = Instant::now();
-            let reason = self.connect_and_serve().await;
-            if !self.core.is_away.swap(true, Relaxed) {
-                reconnect.note_end(begin);
-                self.core.away_since.store((self.core.unix)(), Relaxed);
-            }
-            if reconnect.take_log() {
-                warn!(redis = %self.place, reason, "the directory of keys cannot be read: it stays as it was");
-            }
-            reconnect.pause(&mut self.rng).await;
-        }
-    }
-
     /// Until the connection is over or a read fails; returns why.
-    async fn connect_and_serve(&self) -> &'static str {
+    async fn connect_and_read(&self) -> &'static str {
         let bounds = &self.core.bounds;
         let channel = bounds.channel();
         let opened = ChannelSubscription::open(
@@ -275,14 +273,14 @@ impl DirectoryReader {
             Ok(subscription) => subscription,
             Err(reason) => return reason,
         };
-        match self.serve(&mut subscription).await {
+        match self.read_on(&mut subscription).await {
             DirectoryReadError::Away(reason) => reason,
             DirectoryReadError::Lost => "its data is gone: put the keys anew, or restore it",
             DirectoryReadError::TooLarge => "the entries have more bytes than may be read",
         }
     }
 
-    async fn serve(&self, subscription: &mut ChannelSubscription) -> DirectoryReadError {
+    async fn read_on(&self, subscription: &mut ChannelSubscription) -> DirectoryReadError {
         let connection = subscription.connection.clone();
         let source = DirectorySource { connection, bounds: &self.core.bounds };
         loop {

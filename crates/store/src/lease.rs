@@ -51,7 +51,7 @@ use self::registry::Registry;
 use self::round::LeaseRounds;
 use self::status::LeaseCounters;
 use crate::shared::link;
-use crate::{AbortOnDrop, Clock, NotRedis};
+use crate::{AbortOnDrop, Clock, NotRedis, reconnect};
 
 /// Tells the time since the epoch by which the limits are asked. It never goes back, except that a
 /// step back is survived: all limits begin anew.
@@ -142,9 +142,9 @@ impl LeaseKeeper {
             now,
             unix,
         });
-        let rounds = LeaseRounds::new(Arc::clone(&core), client, url.clone(), replica, rng, queue);
-        let task = tokio::spawn(rounds.run()).abort_handle();
-        Ok(Self { core, rings, _closer: Arc::new(AbortOnDrop(task)) })
+        let rounds = LeaseRounds::new(Arc::clone(&core), client, url.clone(), replica, queue);
+        let pauses = (core.bounds.pause_min, core.bounds.pause_max);
+        Ok(Self { core, rings, _closer: reconnect::keep(rounds, pauses, rng) })
     }
 
     /// Serves this limit from now on, under this name, until it is dropped everywhere else. Limits

@@ -1,14 +1,60 @@
-//! The pauses between attempts to connect to a store, and which failures are logged.
+//! How a connection to a store is kept: the pauses between attempts, and which failures are logged.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::time::{Instant, sleep};
 
+use crate::AbortOnDrop;
+
+/// What is done on a connection, each time that there is one.
+pub(crate) trait KeptConnection: Send + 'static {
+    /// Connects, and serves until the connection is over. An error: there was none, for this reason.
+    fn serve(&mut self) -> impl Future<Output = Result<LinkEnd, &'static str>> + Send;
+
+    /// Logs that there is no connection.
+    fn log_away(&self, reason: &'static str);
+}
+
+/// How a connection ended.
+pub(crate) struct LinkEnd {
+    /// When it was made.
+    pub(crate) since: Instant,
+    pub(crate) reason: &'static str,
+}
+
+/// Connects again and again, in a task of this runtime, until what is returned is dropped.
+///
+/// The pauses are between `min` and `max`; `rng` spreads the attempts of replicas.
+pub(crate) fn keep(
+    mut kept: impl KeptConnection,
+    (min, max): (Duration, Duration),
+    mut rng: SmallRng,
+) -> Arc<AbortOnDrop> {
+    let task = tokio::spawn(async move {
+        let mut reconnect = Reconnect::new(min, max);
+        loop {
+            let reason = match kept.serve().await {
+                Ok(end) => {
+                    reconnect.note_end(end.since);
+                    end.reason
+                }
+                Err(reason) => reason,
+            };
+            if reconnect.take_log() {
+                kept.log_away(reason);
+            }
+            reconnect.pause(&mut rng).await;
+        }
+    });
+    Arc::new(AbortOnDrop(task.abort_handle()))
+}
+
 /// Pauses double from the shortest to the longest. Of failures in a row only the first is logged.
 #[derive(Debug)]
-pub(crate) struct Reconnect {
+struct Reconnect {
     min: Duration,
     max: Duration,
     next: Duration,
@@ -16,13 +62,13 @@ pub(crate) struct Reconnect {
 }
 
 impl Reconnect {
-    pub(crate) fn new(min: Duration, max: Duration) -> Self {
+    fn new(min: Duration, max: Duration) -> Self {
         Self { min, max, next: min, is_logged: false }
     }
 
     /// The connection that was made at `since` has ended. If it lasted longer than the longest pause, the next
     /// pause is the shortest.
-    pub(crate) fn note_end(&mut self, since: Instant) {
+    fn note_end(&mut self, since: Instant) {
         self.is_logged = false;
         if since.elapsed() > self.max {
             self.next = self.min;
@@ -30,12 +76,12 @@ impl Reconnect {
     }
 
     /// Takes the right to log a failure: `true` once, until a connection has ended.
-    pub(crate) fn take_log(&mut self) -> bool {
+    fn take_log(&mut self) -> bool {
         !std::mem::replace(&mut self.is_logged, true)
     }
 
     /// Waits. The time is between half of the pause and all of it, so that replicas do not connect together.
-    pub(crate) async fn pause(&mut self, rng: &mut SmallRng) {
+    async fn pause(&mut self, rng: &mut SmallRng) {
         sleep(self.next.mul_f64(rng.random_range(0.5..=1.0))).await;
         self.next = self.next.saturating_mul(2).min(self.max);
     }

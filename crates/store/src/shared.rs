@@ -34,7 +34,7 @@ use wellhead_telemetry::SecretUrl;
 use self::link::{Keeper, Link};
 use crate::record::{self, FORMAT, HEADER, Unusable};
 use crate::stats::{Counters, Snapshot, State};
-use crate::{AbortOnDrop, Clock, Digest};
+use crate::{AbortOnDrop, Clock, Digest, reconnect};
 
 /// What the shared tier may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,10 +139,11 @@ impl SharedTier {
             bounds,
             queued_bytes: Held::default(),
         });
-        let keeper = Keeper { inner: Arc::clone(&inner), client, place: url.clone(), rng };
-        let keeper = tokio::spawn(keeper.run()).abort_handle();
+        let keeper = Keeper { inner: Arc::clone(&inner), client, place: url.clone() };
+        let pauses = (inner.bounds.pause_min, inner.bounds.pause_max);
+        let closer = reconnect::keep(keeper, pauses, rng);
         tokio::spawn(deliver(Arc::clone(&inner), queue));
-        Ok(Self { inner, jobs, _closer: Arc::new(AbortOnDrop(keeper)) })
+        Ok(Self { inner, jobs, _closer: closer })
     }
 
     /// The value put under `digest`, by this replica or another, when it is there,

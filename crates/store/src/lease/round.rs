@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use rand::rngs::SmallRng;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ServerErrorKind, Value};
 use tokio::sync::mpsc;
@@ -16,7 +15,7 @@ use wellhead_telemetry::SecretUrl;
 
 use super::KeeperCore;
 use super::ask::{self, LimitAsk, ScriptCall};
-use crate::reconnect::Reconnect;
+use crate::reconnect::{KeptConnection, LinkEnd};
 use crate::shared::breaker::Breaker;
 use crate::shared::link;
 
@@ -30,16 +29,12 @@ const STEP_BACK: Duration = Duration::from_secs(1);
 /// latest moment: there is no one clock behind this link.
 const VOID_ROUNDS_MAX: u32 = 2;
 
-/// Why a link is over; `None`: the last handle is gone.
-type Over = Option<&'static str>;
-
 pub(super) struct LeaseRounds {
     core: Arc<KeeperCore>,
     client: Client,
     /// Prints without its secrets.
     place: SecretUrl,
     replica: String,
-    rng: SmallRng,
     /// Limits that rang.
     queue: mpsc::Receiver<u32>,
     /// When each is to be looked at again.
@@ -103,13 +98,26 @@ struct Pending {
     asked: LimitAsk,
 }
 
+impl KeptConnection for LeaseRounds {
+    async fn serve(&mut self) -> Result<LinkEnd, &'static str> {
+        let served = self.connect().await?;
+        let since = Instant::now();
+        let reason = self.serve_link(served).await;
+        Ok(LinkEnd { since, reason })
+    }
+
+    fn log_away(&self, reason: &'static str) {
+        let replicas = self.core.counters.replicas();
+        warn!(redis = %self.place, reason, replicas, "the store of shared limits is away: each replica goes by its share");
+    }
+}
+
 impl LeaseRounds {
     pub(super) fn new(
         core: Arc<KeeperCore>,
         client: Client,
         place: SecretUrl,
         replica: String,
-        rng: SmallRng,
         queue: mpsc::Receiver<u32>,
     ) -> Self {
         let last_now = (core.now)();
@@ -118,34 +126,12 @@ impl LeaseRounds {
             client,
             place,
             replica,
-            rng,
             queue,
             due: BTreeSet::new(),
             due_of: HashMap::new(),
             last_now,
             fewer_since: None,
             paced: (Instant::now(), 0),
-        }
-    }
-
-    pub(super) async fn run(mut self) {
-        let bounds = &self.core.bounds;
-        let mut reconnect = Reconnect::new(bounds.pause_min, bounds.pause_max);
-        loop {
-            let reason = match self.connect().await {
-                Ok(served) => {
-                    let since = Instant::now();
-                    let Some(reason) = self.serve(served).await else { return };
-                    reconnect.note_end(since);
-                    reason
-                }
-                Err(reason) => reason,
-            };
-            if reconnect.take_log() {
-                let replicas = self.core.counters.replicas();
-                warn!(redis = %self.place, reason, replicas, "the store of shared limits is away: each replica goes by its share");
-            }
-            reconnect.pause(&mut self.rng).await;
         }
     }
 
@@ -162,23 +148,23 @@ impl LeaseRounds {
         Ok(LeaseLink { connection, sha, breaker, time, void_rounds, next: now, heartbeat: now })
     }
 
-    /// Serves until the link is over.
-    async fn serve(&mut self, mut served: LeaseLink) -> Over {
+    /// Serves until the link is over; returns why it is.
+    async fn serve_link(&mut self, mut served: LeaseLink) -> &'static str {
         // The first round counts the replicas, before any limit goes by the store.
         if let Err(reason) = self.round(&mut served, Vec::new()).await {
-            return Some(reason);
+            return reason;
         }
         self.turn(true);
         info!(redis = %self.place, replicas = self.core.counters.replicas(), "the store of shared limits is there");
-        let over = loop {
-            let Some(slots) = self.wait(&served).await else { break None };
+        let reason = loop {
+            let slots = self.wait(&served).await;
             let asks = self.collect(slots);
             let is_heartbeat = Instant::now() >= served.heartbeat;
             if asks.is_empty() && !is_heartbeat {
                 continue;
             }
             if let Err(reason) = self.round(&mut served, asks).await {
-                break Some(reason);
+                break reason;
             }
             if is_heartbeat {
                 served.heartbeat = Instant::now() + self.core.bounds.heartbeat;
@@ -187,7 +173,7 @@ impl LeaseRounds {
             }
         };
         self.turn(false);
-        over
+        reason
     }
 
     /// All limits are told.
@@ -206,14 +192,15 @@ impl LeaseRounds {
     }
 
     /// Those that rang or are due, as soon as there are some and a round may begin.
-    async fn wait(&mut self, served: &LeaseLink) -> Option<Vec<u32>> {
+    async fn wait(&mut self, served: &LeaseLink) -> Vec<u32> {
         let asks_max = self.core.bounds.asks_max.max(1);
         let mut slots = Vec::new();
         let until_due = self.until_due();
         tokio::select! {
             rung = self.queue.recv_many(&mut slots, asks_max) => {
                 if rung == 0 {
-                    return None;
+                    // The last handle is gone, which ends this task.
+                    std::future::pending::<()>().await;
                 }
             }
             () = sleep(until_due) => {}
@@ -236,7 +223,7 @@ impl LeaseRounds {
             self.forget_due(slot);
             slots.push(slot);
         }
-        Some(slots)
+        slots
     }
 
     fn until_due(&self) -> Duration {

@@ -3,7 +3,6 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rand::rngs::SmallRng;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
@@ -17,7 +16,7 @@ use wellhead_telemetry::SecretUrl;
 
 use super::SharedCore;
 use super::breaker::Breaker;
-use crate::reconnect::Reconnect;
+use crate::reconnect::{KeptConnection, LinkEnd};
 use crate::stats::State;
 
 /// Pings in a row, each within `get_within`, that a new link has to answer.
@@ -110,30 +109,22 @@ pub(super) struct Keeper {
     pub(super) client: Client,
     /// Prints without its secrets.
     pub(super) place: SecretUrl,
-    pub(super) rng: SmallRng,
+}
+
+impl KeptConnection for Keeper {
+    async fn serve(&mut self) -> Result<LinkEnd, &'static str> {
+        let link = Arc::new(self.link().await?);
+        let since = Instant::now();
+        let reason = self.watch(link).await;
+        Ok(LinkEnd { since, reason })
+    }
+
+    fn log_away(&self, reason: &'static str) {
+        warn!(redis = %self.place, reason, "the shared store is down: answers are served without");
+    }
 }
 
 impl Keeper {
-    pub(super) async fn run(mut self) {
-        let bounds = &self.inner.bounds;
-        let mut reconnect = Reconnect::new(bounds.pause_min, bounds.pause_max);
-        loop {
-            let reason = match self.link().await {
-                Ok(link) => {
-                    let since = Instant::now();
-                    let reason = self.keep(Arc::new(link)).await;
-                    reconnect.note_end(since);
-                    reason
-                }
-                Err(reason) => reason,
-            };
-            if reconnect.take_log() {
-                warn!(redis = %self.place, reason, "the shared store is down: answers are served without");
-            }
-            reconnect.pause(&mut self.rng).await;
-        }
-    }
-
     /// Makes a link and proves that it is quick.
     async fn link(&self) -> Result<Link, &'static str> {
         let bounds = &self.inner.bounds;
@@ -146,7 +137,7 @@ impl Keeper {
     }
 
     /// Lets a link be used until it is over; returns why it is.
-    async fn keep(&self, link: Arc<Link>) -> &'static str {
+    async fn watch(&self, link: Arc<Link>) -> &'static str {
         let bounds = &self.inner.bounds;
         self.inner.link.store(Some(Arc::clone(&link)));
         if self.turn(State::Up) {
