@@ -66,7 +66,7 @@ fn query(rows: &[UsageRow]) {
     let began = now();
     history.add(rows, UsageMinute(2));
     println!("{:36} {} rows in {:.1?}", "keeping them", rows.len(), began.elapsed());
-    let by = UsageBy { tenant: true, method: true, ..UsageBy::default() };
+    let by = UsageBy::parse("tenant,method").expect("two names");
     let ask = |_| {
         let began = now();
         let sums = history.query(&UsageQuery { from: 0, to: 600, by }).sums.len();

@@ -142,7 +142,7 @@ proptest! {
         let bounds = UsageHistoryBounds { minute_rows: 7, hour_rows: 5, ..Default::default() };
         let mut history = UsageHistory::new(bounds);
         history.add(&rows, now);
-        let by = UsageBy { tenant: true, outcome: true, ..UsageBy::default() };
+        let by = UsageBy::parse("tenant,outcome").expect("two names");
         for minutes in [UsageMinute(9), UsageMinute(3_000)] {
             history.add(&[], minutes);
             let answer = history.query(&UsageQuery { from: 0, to: 600, by });

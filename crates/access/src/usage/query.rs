@@ -14,22 +14,12 @@ use super::{OTHER, UsageAmounts, UsageKey, UsageMinute};
 /// Sums of one answer. What is beyond it is in a sum whose names are all `other`.
 const SUMS_MAX: usize = 10_000;
 
-/// The names to sum by.
+/// The names to sum by: which of [`UsageKey::COLUMNS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct UsageBy {
-    /// Tenants.
-    pub tenant: bool,
-    /// Keys, with their kinds.
-    pub key: bool,
-    /// Chains.
-    pub chain: bool,
-    /// Methods.
-    pub method: bool,
-    /// Sources of answers.
-    pub source: bool,
-    /// Outcomes.
-    pub outcome: bool,
-}
+pub struct UsageBy([bool; 7]);
+
+/// The word that asks for each of [`UsageKey::COLUMNS`]: a key comes with its kind.
+const WORDS: [&str; 7] = ["tenant", "key", "key", "chain", "method", "source", "outcome"];
 
 /// A word that is no name to sum by.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,16 +37,10 @@ impl UsageBy {
     pub fn parse(text: &str) -> Result<Self, UsageByError> {
         let mut by = Self::default();
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            let which = match word {
-                "tenant" => &mut by.tenant,
-                "key" => &mut by.key,
-                "chain" => &mut by.chain,
-                "method" => &mut by.method,
-                "source" => &mut by.source,
-                "outcome" => &mut by.outcome,
-                _ => return Err(UsageByError(word.to_owned())),
-            };
-            *which = true;
+            if !WORDS.contains(&word) {
+                return Err(UsageByError(word.to_owned()));
+            }
+            by.0.iter_mut().zip(WORDS).for_each(|(is_wanted, asked)| *is_wanted |= asked == word);
         }
         Ok(by)
     }
@@ -70,9 +54,7 @@ impl UsageBy {
     }
 
     fn choose(self, names: [&str; 7]) -> Vec<&str> {
-        let Self { tenant, key, chain, method, source, outcome } = self;
-        let wanted = [tenant, key, key, chain, method, source, outcome];
-        let chosen = names.into_iter().zip(wanted).filter(|(_, is_wanted)| *is_wanted);
+        let chosen = names.into_iter().zip(self.0).filter(|(_, is_wanted)| *is_wanted);
         chosen.map(|(name, _)| name).collect()
     }
 }
@@ -318,7 +300,7 @@ mod tests {
         let rows: Vec<_> =
             (0..SUMS_MAX + 5).map(|number| row(9, &format!("a/{number}/eth_call/1"))).collect();
         history.add(&rows, UsageMinute(9));
-        let by = UsageBy { tenant: true, key: true, ..UsageBy::default() };
+        let by = UsageBy::parse("tenant,key").expect("names");
         let answer = history.query(&UsageQuery { from: 0, to: 600, by });
         assert_eq!(answer.sums.len(), SUMS_MAX + 1);
         let first = &answer.sums[0];
