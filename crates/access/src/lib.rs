@@ -47,6 +47,7 @@ mod client_address;
 mod credential;
 mod denial_counts;
 mod effect_class;
+mod hashed_already;
 pub mod jwt;
 mod key;
 mod key_check;

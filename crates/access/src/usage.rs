@@ -38,7 +38,7 @@ use crate::AccessGrant;
 pub const OTHER: &str = "other";
 
 /// A minute, counted in UTC from 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct UsageMinute(pub u32);
 
 impl UsageMinute {

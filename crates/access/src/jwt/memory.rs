@@ -14,6 +14,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use super::claims::{ValidSpan, VerifiedToken};
 use super::error::IssuerIndex;
 use crate::caller::AccessGrant;
+use crate::hashed_already::HashedAlready;
 
 /// The most tokens that are remembered; at the bound the least used go. A token takes 300 bytes, one
 /// with the longest lists of rights less than 40 KB.
@@ -34,27 +35,10 @@ impl TokenDigest {
 }
 
 impl Hash for TokenDigest {
+    /// The first 8 bytes of a digest are a hash already, and only verified tokens are put in.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let (first, _) = self.0.split_first_chunk().expect("a digest has more than 8 bytes");
         state.write_u64(u64::from_le_bytes(*first));
-    }
-}
-
-/// The first 8 bytes of a digest are a hash already, and only verified tokens are put in.
-#[derive(Debug, Default, Clone)]
-struct DigestHasher(u64);
-
-impl Hasher for DigestHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("a digest is written as one number");
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
     }
 }
 
@@ -84,7 +68,7 @@ pub(super) struct GrantEdition(pub(super) u64);
 
 #[derive(Debug)]
 pub(super) struct TokenMemory {
-    tokens: Cache<TokenDigest, RememberedToken, UnitWeighter, BuildHasherDefault<DigestHasher>>,
+    tokens: Cache<TokenDigest, RememberedToken, UnitWeighter, BuildHasherDefault<HashedAlready>>,
 }
 
 impl TokenMemory {

@@ -14,7 +14,7 @@
 //! outcomes stays right, but those of the tenants that came last.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -23,6 +23,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{UsageAmounts, UsageKey, UsageMinute, UsageOutcome, UsageRow, UsageRowId, UsageSource};
 use crate::AccessGrant;
+use crate::hashed_already::HashedAlready;
 
 /// Rows of all open minutes: about 12 MB.
 const ROWS_MAX: usize = 65_536;
@@ -268,18 +269,12 @@ struct OpenRow {
 }
 
 /// The rows of one minute in one shard.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct OpenMinute {
     minute: UsageMinute,
     rows: Vec<OpenRow>,
     /// Where the row of a hash is. One whose hash is taken by another row has the next that is free.
     places: HashMap<u64, u32, BuildHasherDefault<HashedAlready>>,
-}
-
-impl Default for OpenMinute {
-    fn default() -> Self {
-        Self { minute: UsageMinute(0), rows: Vec::new(), places: HashMap::default() }
-    }
 }
 
 impl OpenMinute {
@@ -300,24 +295,5 @@ impl OpenMinute {
         }
         self.places.insert(hash, self.rows.len() as u32);
         self.rows.push(row);
-    }
-}
-
-/// Takes a number for its hash.
-#[derive(Debug, Default)]
-struct HashedAlready(u64);
-
-impl Hasher for HashedAlready {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        // Only `u64` are hashed, by `write_u64`; this keeps it a hasher of anything.
-        self.0 = xxh3_64(bytes);
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
     }
 }
