@@ -1,7 +1,5 @@
 //! Why a token is refused.
 
-use std::fmt;
-
 /// The place of an issuer in the list that a [`JwtVerifier`](super::JwtVerifier) was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IssuerIndex(pub usize);
@@ -10,7 +8,8 @@ pub struct IssuerIndex(pub usize);
 /// be valid elsewhere.
 ///
 /// All but one are answered with 401; see [`is_our_fault`](Self::is_our_fault).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, thiserror::Error)]
+#[error("{}", self.text())]
 #[strum(serialize_all = "snake_case")]
 pub enum JwtError {
     /// The token is longer than [`TOKEN_BYTES_MAX`](super::TOKEN_BYTES_MAX).
@@ -168,11 +167,3 @@ impl ClaimRole {
         }
     }
 }
-
-impl fmt::Display for JwtError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.text())
-    }
-}
-
-impl std::error::Error for JwtError {}

@@ -27,6 +27,8 @@ pub const RSA_BITS_MAX: usize = 8192;
 
 /// An algorithm of signatures (RFC 7518, section 3.1; RFC 8037; RFC 9864).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "UPPERCASE")]
 pub enum JwtAlgorithm {
     /// HMAC with SHA-256.
     Hs256,
@@ -51,44 +53,18 @@ pub enum JwtAlgorithm {
     /// ECDSA on P-384.
     Es384,
     /// Ed25519, named `EdDSA` or `Ed25519`.
+    #[strum(serialize = "EdDSA")]
     EdDsa,
 }
+
+wellhead_word::words!(JwtAlgorithm);
 
 impl JwtAlgorithm {
     /// By its name in headers and key sets. `none` is no algorithm.
     pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "HS256" => Self::Hs256,
-            "HS384" => Self::Hs384,
-            "HS512" => Self::Hs512,
-            "RS256" => Self::Rs256,
-            "RS384" => Self::Rs384,
-            "RS512" => Self::Rs512,
-            "PS256" => Self::Ps256,
-            "PS384" => Self::Ps384,
-            "PS512" => Self::Ps512,
-            "ES256" => Self::Es256,
-            "ES384" => Self::Es384,
-            "EdDSA" | "Ed25519" => Self::EdDsa,
-            _ => return None,
-        })
-    }
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Hs256 => "HS256",
-            Self::Hs384 => "HS384",
-            Self::Hs512 => "HS512",
-            Self::Rs256 => "RS256",
-            Self::Rs384 => "RS384",
-            Self::Rs512 => "RS512",
-            Self::Ps256 => "PS256",
-            Self::Ps384 => "PS384",
-            Self::Ps512 => "PS512",
-            Self::Es256 => "ES256",
-            Self::Es384 => "ES384",
-            Self::EdDsa => "EdDSA",
+        match name {
+            "Ed25519" => Some(Self::EdDsa),
+            _ => Self::from_word(name),
         }
     }
 
@@ -174,7 +150,7 @@ enum KeyMaterial {
 impl fmt::Debug for VerificationKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kid, algorithm, material: _ } = self;
-        write!(formatter, "{} {}", algorithm.name(), kid.as_deref().unwrap_or("-"))
+        write!(formatter, "{} {}", algorithm.word(), kid.as_deref().unwrap_or("-"))
     }
 }
 
@@ -225,7 +201,7 @@ impl VerificationKey {
             KeyMaterial::Hmac(_) => &[],
         };
         let mut context = Context::new(&SHA256);
-        for part in [self.algorithm.name().as_bytes(), kid.unwrap_or_default().as_bytes(), bytes] {
+        for part in [self.algorithm.word().as_bytes(), kid.unwrap_or_default().as_bytes(), bytes] {
             context.update(&part.len().to_le_bytes());
             context.update(part);
         }
@@ -352,7 +328,7 @@ impl KeySet {
                 formatter,
                 "{}{} {shown}",
                 if at == 0 { "" } else { ", " },
-                key.algorithm.name()
+                key.algorithm.word()
             )?;
         }
         formatter.write_str(if self.keys.len() > 8 { ", …" } else { "" })

@@ -122,7 +122,7 @@ impl Signer {
     }
 
     fn token(&self, claims: &Value) -> String {
-        let header = json!({"alg": self.algorithm.name(), "kid": self.kid, "typ": "JWT"});
+        let header = json!({"alg": self.algorithm.word(), "kid": self.kid, "typ": "JWT"});
         self.sign_text(&header.to_string(), &claims.to_string())
     }
 
@@ -142,7 +142,7 @@ impl Signer {
     }
 
     fn jwk(&self) -> Value {
-        let mut jwk = json!({"kid": self.kid, "alg": self.algorithm.name(), "use": "sig"});
+        let mut jwk = json!({"kid": self.kid, "alg": self.algorithm.word(), "use": "sig"});
         let der = self.public_der();
         let members = match spki::parse(&der).unwrap() {
             PublicKeyInfo::Rsa { modulus, exponent } => {

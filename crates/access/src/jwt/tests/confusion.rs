@@ -71,13 +71,13 @@ fn what_is_accepted() {
     accepted(&secret.sign_text(&header(&secret), &of("secret")));
     // Each algorithm has one key in the main set.
     for signer in [&*RSA, &*PSS, &*EC, &*ED] {
-        let header = json!({"alg": signer.algorithm.name()});
+        let header = json!({"alg": signer.algorithm.word()});
         accepted(&signer.sign_text(&header.to_string(), &plain()));
     }
 }
 
 fn header(signer: &Signer) -> String {
-    json!({"alg": signer.algorithm.name(), "kid": signer.kid}).to_string()
+    json!({"alg": signer.algorithm.word(), "kid": signer.kid}).to_string()
 }
 
 /// The public key as the secret of an HMAC, in each form that it can be had in.
@@ -146,8 +146,8 @@ fn no_signature() {
 fn an_algorithm_that_is_not_the_keys() {
     let sign = |signer: &Signer, algorithm: JwtAlgorithm, kid: Option<&str>| {
         let header = match kid {
-            Some(kid) => json!({"alg": algorithm.name(), "kid": kid}),
-            None => json!({"alg": algorithm.name()}),
+            Some(kid) => json!({"alg": algorithm.word(), "kid": kid}),
+            None => json!({"alg": algorithm.word()}),
         };
         let message = format!("{}.{}", encode(header.to_string()), encode(plain()));
         format!("{message}.{}", encode(signer.sign_as(algorithm, message.as_bytes())))

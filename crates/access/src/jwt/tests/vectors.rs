@@ -145,7 +145,7 @@ fn each_algorithm() {
         let verifier = verifier(issuer_with(keys));
         let token = verify_twice(&verifier, &signer.token(&claims(&json!({}))), now());
         let subject = token.map(|token| token.subject.to_string());
-        assert_eq!(subject, Ok("alice".to_owned()), "{}", signer.algorithm.name());
+        assert_eq!(subject, Ok("alice".to_owned()), "{}", signer.algorithm.word());
     };
     for signer in [&*RSA, &*PSS, &*EC, &*EC384, &*ED] {
         check(signer, fixed(&[signer]));
@@ -190,7 +190,7 @@ fn tokens_of_another_implementation() {
         let token = jsonwebtoken::encode(&Header::new(theirs), &claims, &key).unwrap();
         let keys = KeySet::from_pem(RSA.public_pem().as_bytes(), Some(ours)).unwrap();
         let verified = verifier(issuer_with(keys)).verify(&token, now());
-        assert!(verified.is_ok_and(|token| *token.issuer == *ISSUER), "{}", ours.name());
+        assert!(verified.is_ok_and(|token| *token.issuer == *ISSUER), "{}", ours.word());
     }
     for (theirs, ours) in [
         (Algorithm::HS256, JwtAlgorithm::Hs256),
@@ -200,7 +200,7 @@ fn tokens_of_another_implementation() {
         let key = EncodingKey::from_secret(super::SECRET);
         let token = jsonwebtoken::encode(&Header::new(theirs), &claims(&json!({})), &key).unwrap();
         let keys = KeySet::from_secret_bytes(super::SECRET, ours).unwrap();
-        assert!(verifier(issuer_with(keys)).verify(&token, now()).is_ok(), "{}", ours.name());
+        assert!(verifier(issuer_with(keys)).verify(&token, now()).is_ok(), "{}", ours.word());
     }
 }
 
