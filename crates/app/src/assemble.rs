@@ -24,7 +24,7 @@ use wellhead_proxy::{
     AccessTerms, Cache, CacheSettings, LineRates, Proxy, QuorumRule, Tiers, Tracer, VerifyPool,
     WorkerChains,
 };
-use wellhead_route::{Only, RouteRule};
+use wellhead_route::RouteRule;
 use wellhead_server::TlsProblem;
 use wellhead_store::{Disk, DiskBounds, OpenError, SharedBounds, SharedTier};
 use wellhead_telemetry::clock;
@@ -616,11 +616,11 @@ fn rules(methods: &config::Methods) -> MethodRules {
     MethodRules { allow: methods.allow.clone(), deny: methods.deny.clone() }
 }
 
-/// As ids: the config may ask for labels and ids together.
+/// As ids, where the config asks for labels, too.
 fn route_rule(chain: &config::Chain, route: &config::Route) -> RouteRule {
     let picked = chain.upstreams.iter().filter(|upstream| route.picks(upstream));
-    let ids = picked.map(|upstream| upstream.id.clone()).collect();
-    RouteRule { methods: route.methods.clone(), only: Only::Upstreams(ids), balance: route.balance }
+    let only = picked.map(|upstream| upstream.id.clone()).collect();
+    RouteRule { methods: route.methods.clone(), only, balance: route.balance }
 }
 
 fn quorum_rule(chain: &config::Chain, rule: &config::Quorum) -> QuorumRule {
@@ -657,7 +657,7 @@ mod tests {
     use arc_swap::ArcSwap;
     use rand::SeedableRng as _;
     use wellhead_proxy::{Level, ProxyWorker};
-    use wellhead_upstream::Slot;
+    use wellhead_upstream::{Slot, UpstreamId};
 
     use super::*;
     use crate::loops::ChainLoops;
@@ -702,6 +702,27 @@ mod tests {
             let alike = all.map(|(settings, _)| (settings, level));
             check_levels(&format!("{{ level: {word} }}"), &alike);
         }
+    }
+
+    #[test]
+    fn routes_pick_by_label_and_by_name() {
+        let source = r#"
+chains:
+  ethereum:
+    id: 1
+    upstreams:
+      - { id: a, url: "http://a" }
+      - { id: b, url: "http://b", labels: { archive: "true" } }
+      - { id: c, url: "http://c", labels: { archive: "true" } }
+    routes:
+      - { methods: [debug_*], only: { archive: "true" } }
+      - { methods: [trace_*], upstreams: [a, c] }
+"#;
+        let settings = config::sound(source);
+        let (_, chain) = settings.chains.iter().next().expect("one chain");
+        let picked = chain.routes.iter().map(|route| route_rule(chain, route).only);
+        let names = |ids: Vec<UpstreamId>| ids.iter().map(ToString::to_string).collect::<String>();
+        assert_eq!(picked.map(names).collect::<Vec<_>>(), ["bc", "ac"]);
     }
 
     #[test]

@@ -13,4 +13,4 @@ mod roster;
 
 pub use balance::Balance;
 pub use plan::{CANDIDATES_MAX, Fitness, HOLD_SHORT, Plan, PlanRequest, assess, plan};
-pub use roster::{DangerousMethods, NotServed, Only, Roster, RouteRule, TEST_CHAINS};
+pub use roster::{DangerousMethods, NotServed, Roster, RouteRule, TEST_CHAINS};

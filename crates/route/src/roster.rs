@@ -3,7 +3,6 @@
 //! Sets per row of the method table are computed once, so that a known method
 //! costs one array look-up; unknown methods are matched when they come.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wellhead_eth::{Access, ChainId, MethodGlob, MethodRow, MethodTable};
@@ -17,30 +16,9 @@ pub struct RouteRule {
     /// Which methods. The first rule that matches a method decides.
     pub methods: Vec<MethodGlob>,
     /// Where they may go.
-    pub only: Only,
+    pub only: Vec<UpstreamId>,
     /// How the upstreams share them, if not as those of the chain.
     pub balance: Option<Balance>,
-}
-
-/// Picks upstreams.
-#[derive(Debug, Clone)]
-pub enum Only {
-    /// Those that carry all of these labels.
-    Labels(BTreeMap<String, String>),
-    /// Those of these names.
-    Upstreams(Vec<UpstreamId>),
-}
-
-impl Only {
-    fn picks(&self, upstream: &Upstream) -> bool {
-        let identity = upstream.identity();
-        match self {
-            Self::Labels(labels) => {
-                labels.iter().all(|(name, value)| identity.labels.get(name) == Some(value))
-            }
-            Self::Upstreams(ids) => ids.contains(&identity.id),
-        }
-    }
 }
 
 /// The ids of test chains: `geth --dev` and Ganache, Hardhat and Anvil.
@@ -260,7 +238,9 @@ impl Roster {
     /// Those that the routes and their own settings let serve `method`.
     fn serving(&self, method: &str) -> Result<UpstreamSet, NotServed> {
         let route = self.route(method);
-        let picked = |upstream: &Upstream| route.is_none_or(|route| route.only.picks(upstream));
+        let picked = |upstream: &Upstream| {
+            route.is_none_or(|route| route.only.contains(&upstream.identity().id))
+        };
         let set: UpstreamSet = self
             .upstreams
             .iter()

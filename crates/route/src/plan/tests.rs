@@ -1,6 +1,5 @@
 //! Plans, from upstreams that are written as words.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use wellhead_upstream::{
 
 use super::*;
 use crate::balance::Balance;
-use crate::roster::{NotServed, Only, RouteRule};
+use crate::roster::{NotServed, RouteRule};
 
 #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
 fn origin() -> Instant {
@@ -456,22 +455,22 @@ fn with_four_equals_two_are_drawn_and_the_cheaper_leads() {
 }
 
 #[test]
-fn routes_pick_by_label_and_by_name() {
+fn routes_pick_by_name() {
     let now = origin();
     let glob = |text: &str| vec![text.parse().expect("a good glob")];
-    let (plain, _) = build("a b:archive=true c:archive=true", now);
-    let labels = BTreeMap::from([("archive".to_owned(), "true".to_owned())]);
+    let (plain, _) = build("a b c", now);
+    let only = |names: &[&str]| names.iter().map(|name| UpstreamId::new(name)).collect();
     let roster = Roster::new(
         plain.upstreams().to_vec(),
         MethodRules { allow: Vec::new(), deny: glob("admin_*") },
         vec![
-            RouteRule { methods: glob("debug_*"), only: Only::Labels(labels), balance: None },
+            RouteRule { methods: glob("debug_*"), only: only(&["b", "c"]), balance: None },
             RouteRule {
                 methods: glob("trace_*"),
-                only: Only::Upstreams(vec![UpstreamId::new("a")]),
+                only: only(&["a"]),
                 balance: Some(Balance::Rendezvous),
             },
-            RouteRule { methods: glob("ots_*"), only: Only::Upstreams(Vec::new()), balance: None },
+            RouteRule { methods: glob("ots_*"), only: only(&[]), balance: None },
         ],
     );
     let served = |method: &str| {
