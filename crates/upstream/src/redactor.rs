@@ -36,13 +36,6 @@ struct Finder {
 }
 
 impl Redactor {
-    /// Hides each of `words`; the longest wins where one is part of another.
-    pub fn new<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Self {
-        let mut secrets = HiddenSecrets::default();
-        words.into_iter().for_each(|word| secrets.word(word.as_ref()));
-        Self::of(&secrets)
-    }
-
     /// Hides all of `secrets`; the longest wins where one is part of another.
     pub fn of(secrets: &HiddenSecrets) -> Self {
         let patterns = secrets.patterns();
@@ -172,8 +165,15 @@ mod tests {
     use super::*;
     use crate::VerdictClass;
 
+    /// Hides these words.
+    fn hiding(words: &str) -> Redactor {
+        let mut secrets = HiddenSecrets::default();
+        words.split_whitespace().for_each(|word| secrets.word(word));
+        Redactor::of(&secrets)
+    }
+
     fn check(secrets: &str, error: &str, expected: &str) {
-        let redactor = Redactor::new(secrets.split_whitespace());
+        let redactor = hiding(secrets);
         let redacted = |payload| {
             let mut verdict = Verdict::new(VerdictClass::Unknown, "test", payload);
             redactor.apply(&mut verdict);
@@ -213,7 +213,7 @@ mod tests {
             "p@ss/W%C3%B6rd+1",
             "cEBzcy9Xw7ZyZCsx",
         ] {
-            let told = Redactor::new([word]).hidden(format!("said {form} twice"));
+            let told = hiding(word).hidden(format!("said {form} twice"));
             assert_eq!(told, "said *** twice", "{form}");
         }
         check("a%2Fb%2Fsecret", "a/b/secret A%2fB%2fSECRET", "*** ***");
@@ -224,7 +224,7 @@ mod tests {
     fn a_word_in_the_middle_of_a_text_in_base64_is_hidden() {
         use base64::Engine as _;
         use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-        let redactor = Redactor::new(["0123456789abcdef"]);
+        let redactor = hiding("0123456789abcdef");
         for before in ["", "a", "ab", "POST /v2/", "POST / HTTP/1.1\r\nx-key: "] {
             for engine in [&STANDARD, &URL_SAFE] {
                 let quoted = engine.encode(format!("{before}0123456789abcdef\r\nhost: a"));
@@ -273,7 +273,7 @@ mod tests {
     fn check_json(secret: &str, error: &str, expected: &str) {
         let payload = Payload::Error(Bytes::from(error.to_owned()));
         let mut verdict = Verdict::new(VerdictClass::Unknown, "test", payload);
-        Redactor::new([secret]).apply(&mut verdict);
+        hiding(secret).apply(&mut verdict);
         let Payload::Error(raw) = verdict.payload else { panic!("an error stays one") };
         assert_eq!(String::from_utf8_lossy(&raw), expected);
         serde_json::from_slice::<serde_json::Value>(&raw).expect("JSON");

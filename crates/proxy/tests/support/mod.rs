@@ -28,7 +28,8 @@ use wellhead_proxy::{
 use wellhead_route::{DangerousMethods, Roster};
 use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{
-    Identity, MethodRules, Redactor, Slot, Standing, Tier, Upstream, UpstreamSet, VerdictClass,
+    HiddenSecrets, Identity, MethodRules, Redactor, Slot, Standing, Tier, Upstream, UpstreamSet,
+    VerdictClass,
 };
 use wellhead_watch::Pulse;
 
@@ -596,7 +597,9 @@ fn chain(plan: Plan) -> (ServedChain, Vec<Peer>) {
             ..named_by(slot)
         };
         let name = identity.id.to_string();
-        let upstream = upstream(identity, slot).hiding(Redactor::new([SECRET]));
+        let mut secrets = HiddenSecrets::default();
+        secrets.word(SECRET);
+        let upstream = upstream(identity, slot).hiding(Redactor::of(&secrets));
         // Far enough apart that the chance in a plan does not matter.
         settle(&upstream, "eth_call", VerdictClass::Answer, ms(10 << (2 * place)));
         if plan.verified {
