@@ -24,6 +24,7 @@ use wellhead_access::{
     TenantSettings, parse_network,
 };
 use wellhead_eth::{MethodRow, MethodTable};
+use wellhead_telemetry::Secret;
 
 const KEYS: usize = 100_000;
 const TENANTS: usize = 1_000;
@@ -41,7 +42,7 @@ struct Head {
 
 fn main() {
     let mut rng = StdRng::seed_from_u64(1);
-    let pepper = Pepper::generate(&mut rng);
+    let pepper = Pepper::parse(&Secret::new("01".repeat(32))).expect("64 digits");
     let (keys, records) = keys(&pepper, &mut rng);
     let unknown: Vec<_> = (0..KEYS).map(|_| generate(&mut rng)).collect();
     let pepper_hash = pepper.hash("");

@@ -115,12 +115,6 @@ impl AccessGrant {
     pub(crate) fn fetch_ahead(grant: &Arc<Self>) {
         FetchAddress::of_shared(grant).fetch(LOOK_UP_BYTES);
     }
-
-    /// Within the quotas of these meters.
-    #[must_use]
-    pub fn metered(self, meters: GrantMeters) -> Self {
-        Self { meters, ..self }
-    }
 }
 
 /// The origin of one request.

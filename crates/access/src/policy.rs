@@ -172,11 +172,6 @@ impl AccessPolicy {
         &self.tenants
     }
 
-    /// Which proxies are believed.
-    pub fn trust(&self) -> &ProxyTrust {
-        &self.trust
-    }
-
     /// The secret with which keys are hashed.
     pub fn pepper(&self) -> &Pepper {
         &self.pepper

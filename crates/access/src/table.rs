@@ -156,11 +156,6 @@ impl AccessTable {
         BuiltAccess { table: Self { policy, keys }, key_problems }
     }
 
-    /// What it was built over.
-    pub fn policy(&self) -> &Arc<AccessPolicy> {
-        &self.policy
-    }
-
     /// How many keys there are, expired and revoked ones included.
     pub fn keys(&self) -> usize {
         self.keys.len()

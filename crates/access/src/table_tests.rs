@@ -13,6 +13,7 @@ use crate::unix_seconds::UnixSeconds;
 use crate::{CredentialSources, NetworkSet, ProxyTrust, Quota, parse_network};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use wellhead_telemetry::Secret;
 
 const FOREIGN: &str = "f47ac10b-58cc-4372-a567-0e02b2c3d479";
 const NOW: Duration = Duration::from_secs(1_000);
@@ -74,7 +75,7 @@ fn settings(anonymous: AnonymousRule) -> AccessSettings {
     AccessSettings {
         tenants: Arc::clone(&tenants),
         sources: CredentialSources { foreign_keys: true, ..CredentialSources::default() },
-        pepper: Pepper::generate(&mut StdRng::seed_from_u64(1)),
+        pepper: Pepper::parse(&Secret::new("01".repeat(32))).unwrap(),
         tokens: Some(Arc::new(TokensOfTest(Mutex::default(), tenants))),
         networks: vec![
             network("10.0.0.0/8", NetworkAction::Tenant("inside".to_owned())),
@@ -442,7 +443,7 @@ impl Lasting {
         let id = ApiKey::parse(after.key(word)).unwrap().id();
         let record = after.records.iter_mut().find(|record| record.id == id).unwrap();
         record.rights = rights(json);
-        after.table = AccessTable::build(Arc::clone(after.table.policy()), &after.records).table;
+        after.table = AccessTable::build(Arc::clone(&after.table.policy), &after.records).table;
         Self { before, after }
     }
 

@@ -33,7 +33,8 @@ fn payer_in(book: &MeterBook, quota: Quota) -> Payer {
     let at = MeterTime { elapsed: Duration::ZERO, unix_seconds: 0 };
     let meter = book.named(SubjectKind::Tenant, &tenant.name, &plan);
     let meters = GrantMeters { tenant: Some(Arc::clone(&meter)), ..GrantMeters::default() };
-    let grant = AccessGrant::new(GrantKind::Key, "k1", tenant).metered(meters);
+    let mut grant = AccessGrant::new(GrantKind::Key, "k1", tenant);
+    grant.meters = meters;
     let caller = Caller::new(Arc::new(grant), [127, 0, 0, 1].into(), book, at.elapsed);
     Payer { caller, meter }
 }

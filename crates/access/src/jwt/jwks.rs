@@ -111,11 +111,6 @@ impl Jwks {
     pub fn keys(&self) -> &Arc<KeySet> {
         &self.keys
     }
-
-    /// What was left out.
-    pub fn skipped(&self) -> SkippedKeys {
-        self.skipped
-    }
 }
 
 /// For logs: `2 keys (RS256 a, ES256 b), skipped: 1 of another use`. No key material, and of a `kid`

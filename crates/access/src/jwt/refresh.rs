@@ -98,11 +98,6 @@ impl RefreshPlan {
         self.due_at = now.saturating_add(backoff.mul_f64(rng.random_range(0.5..=1.0)));
     }
 
-    /// Failures since the last success.
-    pub fn failures(&self) -> u32 {
-        self.failures
-    }
-
     /// When keys last came.
     pub fn succeeded_at(&self) -> Option<Duration> {
         self.succeeded_at
@@ -203,7 +198,7 @@ mod tests {
         plan.record_failure(s(86_000), &mut rng);
         assert!(!plan.is_stale(s(86_409)));
         assert!(plan.is_stale(s(86_410)));
-        assert_eq!((plan.failures(), plan.succeeded_at()), (1, Some(s(10))));
+        assert_eq!((plan.failures, plan.succeeded_at()), (1, Some(s(10))));
         assert_eq!(plan.stale_at(), Some(s(86_410)));
     }
 }

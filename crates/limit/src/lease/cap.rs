@@ -149,15 +149,6 @@ impl LeasedCap {
         (self.caps.day.is_some() && is_reached(&self.day_left)).then_some(Cap::Day)
     }
 
-    /// Credits left of the day's and the month's cap when the store was last asked.
-    pub fn left(&self) -> (Option<u64>, Option<u64>) {
-        let told = |left: &AtomicU64| match left.load(Relaxed) {
-            UNKNOWN => None,
-            left => Some(left / MILLI as u64),
-        };
-        (told(&self.day_left), told(&self.month_left))
-    }
-
     /// Credits that were taken without the store so far, because it was away or silent.
     pub fn taken_alone(&self) -> f64 {
         self.alone.amount() as f64 / MILLI
