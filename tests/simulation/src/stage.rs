@@ -19,7 +19,8 @@ use wellhead_sim::{Dials, SimNode, World, WorldConfig};
 use wellhead_transport::Transport;
 use wellhead_transport::feed::FeedConnector;
 use wellhead_upstream::{
-    Budget, BudgetTerms, Identity, MethodRules, Redactor, Slot, Upstream, UpstreamList, UpstreamSet,
+    Budget, BudgetTerms, HiddenSecrets, Identity, MethodRules, Redactor, Slot, Upstream,
+    UpstreamList, UpstreamSet,
 };
 use wellhead_watch::{CheckCounts, Checks, Mode, PollPace, Pulse, Watcher, WatcherParts};
 
@@ -194,7 +195,9 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
         let identity = Identity { tier: own.tier, ..Identity::named(&own.name) };
         let slot = Slot(u8::try_from(slot).expect("a handful of upstreams"));
         let upstream = Upstream::new(identity, slot, settings.breaker, now);
-        let upstream = upstream.hiding(Redactor::new([&own.api_key]));
+        let mut secrets = HiddenSecrets::default();
+        secrets.word(&own.api_key);
+        let upstream = upstream.hiding(Redactor::of(&secrets));
         Arc::new(match own.budget {
             None => upstream,
             Some(budget) => upstream.within(within(budget)),
