@@ -32,6 +32,7 @@
 //! - `quota`, `price`: the limits of a subject as the settings name them; what a call costs
 //! - `meter`, `meter_book`, `denial_counts`: what an address, a key, a tenant has used of its quota, and what it
 //!   was refused
+//! - `quota_watch`: which quotas are used to 80 and 100 %, each told once
 //! - `usage`: what was used, by tenant, key, chain, method, outcome and minute
 //!
 //! Nothing here opens a socket, reads a clock or a file, sleeps or spawns: the snapshot is built by
@@ -64,6 +65,7 @@ mod policy;
 mod price;
 mod proxy_header;
 mod quota;
+mod quota_watch;
 mod right_denied;
 mod rights;
 mod rights_settings;
@@ -89,7 +91,7 @@ pub use key_history::{ENDED_KEYS_MAX, EndedKey, FollowedKeys, KeyHistory, KeyRet
 pub use key_record::{KeyRecord, PreviousHash, RECORD_BYTES_MAX};
 pub use meter::{
     CallCharge, HeldPlace, InFlightPlace, LimitDenied, METERS_MAX, MeterTime, MeteredCall,
-    QuotaLimit, QuotaSharing, SendingPlaces, SubjectKind, SubjectMeter,
+    QuotaLimit, QuotaSharing, QuotaSubject, SendingPlaces, SubjectKind, SubjectMeter,
 };
 pub use meter_book::{ADDRESSES_MAX, MeterBook, NAMED_MAX};
 pub use networks::{
@@ -106,6 +108,7 @@ pub use proxy_header::{
     ProxyHeaderError,
 };
 pub use quota::{QUOTA_GROUPS_MAX, Quota, QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate};
+pub use quota_watch::{QuotaCrossing, QuotaPeriod, QuotaShare, QuotaWatch};
 pub use right_denied::RightDenied;
 pub use rights::{BegunWork, Rights, RightsLayer};
 pub use rights_settings::{MethodRightsSettings, RIGHTS_ITEMS_MAX, RightsSettings};

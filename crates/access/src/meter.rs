@@ -15,11 +15,13 @@ mod shared;
 
 use std::mem::offset_of;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use wellhead_eth::MethodRow;
 use wellhead_limit::lease::{LeaseShortage, LeasedCap};
-use wellhead_limit::{Cap, Caps, Gate, Ledger, days_left_in_month};
+use wellhead_limit::{Cap, Caps, Gate, Ledger, days_left_in_month, month_of};
 use wellhead_prefetch::FetchAddress;
 
 use self::shared::{LimitSharer, PlaceMeter, RateMeter};
@@ -46,6 +48,39 @@ pub enum SubjectKind {
 }
 
 wellhead_word::words!(SubjectKind);
+
+/// A tenant or a grant, as what is told of its quota names it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum QuotaSubject {
+    /// A tenant, by its name.
+    Tenant(Arc<str>),
+    /// A key, the subject of a token, or another grant of a tenant.
+    Grant {
+        /// The name of the tenant.
+        tenant: Arc<str>,
+        /// The word of its [`GrantKind`](crate::GrantKind).
+        kind: &'static str,
+        /// Its public id.
+        id: Arc<str>,
+    },
+}
+
+impl QuotaSubject {
+    /// The name of the tenant.
+    pub fn tenant(&self) -> &str {
+        match self {
+            Self::Tenant(tenant) | Self::Grant { tenant, .. } => tenant,
+        }
+    }
+
+    /// The kind of its meter.
+    pub fn kind(&self) -> SubjectKind {
+        match self {
+            Self::Tenant(_) => SubjectKind::Tenant,
+            Self::Grant { .. } => SubjectKind::Key,
+        }
+    }
+}
 
 /// Which bound of a quota refused. Its words are those of the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::VariantArray, strum::VariantNames)]
@@ -239,6 +274,11 @@ pub struct SubjectMeter {
     name: Arc<str>,
     connections: Gate,
     subscriptions: Gate,
+    /// As what is told of its quota names it; `None` for an address.
+    subject: Option<QuotaSubject>,
+    /// The last day and month in which a cap refused a call, plus one.
+    refused_on: AtomicU32,
+    refused_in: AtomicU32,
 }
 
 impl SubjectMeter {
@@ -254,7 +294,15 @@ impl SubjectMeter {
             shared_caps: None,
             connections: Gate::default(),
             subscriptions: Gate::default(),
+            subject: None,
+            refused_on: AtomicU32::new(0),
+            refused_in: AtomicU32::new(0),
         }
+    }
+
+    /// Names its subject as what is told of its quota does.
+    pub(crate) fn naming(self, subject: &QuotaSubject) -> Self {
+        Self { subject: Some(subject.clone()), ..self }
     }
 
     /// One whose rates, caps and places of what is under way are those of all replicas together.
@@ -288,6 +336,31 @@ impl SubjectMeter {
     /// The name of its subject; never a secret.
     pub fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    /// Its subject as what is told of its quota names it; `None` for an address.
+    pub fn subject(&self) -> Option<&QuotaSubject> {
+        self.subject.as_ref()
+    }
+
+    /// Credits that were used of a cap: those of all replicas that share it, as far as this one was told.
+    pub fn used(&self, cap: Cap, unix_seconds: u64) -> u64 {
+        let day = MeterTime { elapsed: Duration::ZERO, unix_seconds }.day();
+        let own = match cap {
+            Cap::Day => self.ledger.on_day(day),
+            Cap::Month => self.ledger.in_month(day),
+        };
+        let shared = self.shared_caps.as_ref();
+        let all = shared.and_then(|caps| caps.used(cap, Duration::from_secs(unix_seconds)));
+        all.map_or(own, |all| all.max(own))
+    }
+
+    /// Whether a cap refused a call on this day, or in the month of it.
+    pub fn has_refused(&self, cap: Cap, day: u32) -> bool {
+        match cap {
+            Cap::Day => self.refused_on.load(Relaxed) == day + 1,
+            Cap::Month => self.refused_in.load(Relaxed) == month_of(day) + 1,
+        }
     }
 
     /// What its subject may use.
@@ -402,6 +475,12 @@ impl SubjectMeter {
             Cap::Day => (QuotaLimit::Day, caps.day),
             Cap::Month => (QuotaLimit::Month, caps.month),
         };
+        if matches!(shortage, LeaseShortage::Refused(_)) {
+            match cap {
+                Cap::Day => self.refused_on.store(at.day() + 1, Relaxed),
+                Cap::Month => self.refused_in.store(month_of(at.day()) + 1, Relaxed),
+            }
+        }
         Err(BoundReached::new(limit, most.unwrap_or_default() as f64, shortage))
     }
 

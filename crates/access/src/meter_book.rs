@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use wellhead_limit::{Ledger, Pages, month_of};
 
-use crate::meter::{MeterTime, QuotaSharing, SubjectKind, SubjectMeter};
+use crate::meter::{MeterTime, QuotaSharing, QuotaSubject, SubjectKind, SubjectMeter};
 use crate::networks::subject_of;
 use crate::quota::QuotaPlan;
 
@@ -78,31 +78,33 @@ impl MeterBook {
         Self { sharing: Some(sharing), ..Self::default() }
     }
 
-    /// The meter of a key or a tenant: the one that is there if its quota is this one.
+    /// The meter of a tenant or a grant: the one that is there if its quota is this one. A grant's has a `name` of
+    /// its own, as one of another issuer may have its id.
     pub fn named(
         &self,
-        kind: SubjectKind,
+        subject: &QuotaSubject,
         name: &Arc<str>,
         plan: &Arc<QuotaPlan>,
     ) -> Arc<SubjectMeter> {
         let mut named = self.named.lock();
         let NamedMeters { meters, kept } = &mut *named;
-        let key = (kind, Arc::clone(name));
+        let key = (subject.kind(), Arc::clone(name));
         let known = meters.get(&key);
         if let Some(known) = known
             && known.quota() == plan.quota()
+            && known.subject() == Some(subject)
         {
             return Arc::clone(known);
         }
         let meter = match &self.sharing {
-            Some(sharing) => SubjectMeter::shared(kind, name, plan, &**sharing),
-            None => SubjectMeter::new(kind, Arc::clone(name), Arc::clone(plan)),
+            Some(sharing) => SubjectMeter::shared(subject.kind(), name, plan, &**sharing),
+            None => SubjectMeter::new(subject.kind(), Arc::clone(name), Arc::clone(plan)),
         };
         let before = kept.remove(&key).map(|ledger| ledger.pages());
         if let Some(pages) = known.map(|known| known.ledger().pages()).or(before) {
             meter.ledger().reopen(pages);
         }
-        let meter = Arc::new(meter);
+        let meter = Arc::new(meter.naming(subject));
         meters.insert(key, Arc::clone(&meter));
         meter
     }
@@ -218,6 +220,10 @@ mod tests {
         Arc::new(QuotaPlan::new(Quota { bounds, caps, ..Quota::default() }))
     }
 
+    fn key(id: &str) -> QuotaSubject {
+        QuotaSubject::Grant { tenant: "acme".into(), kind: "key", id: id.into() }
+    }
+
     fn is_let_through(meter: &SubjectMeter, at: MeterTime) -> bool {
         let row = MethodTable::standard().row("eth_call");
         let call = MeteredCall { row, method: "eth_call", credits: 4 };
@@ -228,7 +234,8 @@ mod tests {
     fn a_subject_keeps_its_meter_while_its_quota_stays() {
         let book = MeterBook::default();
         let name: Arc<str> = "acme".into();
-        let meter = |plan: &Arc<QuotaPlan>| book.named(SubjectKind::Tenant, &name, plan);
+        let acme = QuotaSubject::Tenant(Arc::clone(&name));
+        let meter = |plan: &Arc<QuotaPlan>| book.named(&acme, &name, plan);
         let before = meter(&plan(Some(8), 1.0));
         assert!(is_let_through(&before, NOW) && !is_let_through(&before, NOW));
         assert!(Arc::ptr_eq(&before, &meter(&plan(Some(8), 1.0))), "read again from the settings");
@@ -246,7 +253,7 @@ mod tests {
     fn what_was_spent_before_a_restart_counts_when_its_meter_is_there() {
         let (before, after) = (MeterBook::default(), MeterBook::default());
         let named = |book: &MeterBook, name: &str| {
-            book.named(SubjectKind::Key, &name.into(), &plan(Some(8), 1.0))
+            book.named(&key(name), &name.into(), &plan(Some(8), 1.0))
         };
         for name in ["early", "late", "never"] {
             assert!(is_let_through(&named(&before, name), NOW));
@@ -283,7 +290,7 @@ mod tests {
     fn what_nothing_remembers_is_forgotten() {
         let book = MeterBook::default();
         let later = MeterTime { elapsed: NOW.elapsed * 2, ..NOW };
-        let named = |name: &str, day| book.named(SubjectKind::Key, &name.into(), &plan(day, 1.0));
+        let named = |name: &str, day| book.named(&key(name), &name.into(), &plan(day, 1.0));
         let held = named("held", None);
         assert!(is_let_through(&named("spent", Some(9)), NOW));
         assert!(is_let_through(&named("idle", None), NOW));

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::caller::{AccessGrant, GrantKind, GrantMeters, Tenant};
-use crate::meter::{SubjectKind, SubjectMeter};
+use crate::meter::{QuotaSubject, SubjectMeter};
 use crate::meter_book::MeterBook;
 use crate::quota::{Quota, QuotaPlan};
 use crate::rights::Rights;
@@ -134,7 +134,8 @@ impl TenantDirectory {
         let key_quota = named("key_quota", &settings.key_quota);
         let address_quota = named("address_quota", &settings.address_quota);
         tenant.quota = quota.as_ref().map(|plan| Arc::clone(&plan.quota().name));
-        let meter = quota.map(|plan| self.book.named(SubjectKind::Tenant, &tenant.name, &plan));
+        let subject = QuotaSubject::Tenant(Arc::clone(&tenant.name));
+        let meter = quota.map(|plan| self.book.named(&subject, &tenant.name, &plan));
         let tenant = Arc::new(tenant);
         let entry =
             TenantEntry { tenant: Arc::clone(&tenant), rights, meter, key_quota, address_quota };
@@ -185,9 +186,14 @@ impl TenantDirectory {
         let mut grant = AccessGrant::new(terms.kind, terms.id, Arc::clone(&entry.tenant));
         let quota = quota.as_ref().or(entry.key_quota.as_ref());
         grant.quota = quota.map(|plan| Arc::clone(&plan.quota().name));
+        let subject = QuotaSubject::Grant {
+            tenant: Arc::clone(&entry.tenant.name),
+            kind: terms.kind.word(),
+            id: Arc::clone(&grant.id),
+        };
         grant.meters = GrantMeters {
             each_address: entry.address_quota.clone(),
-            key: quota.map(|plan| self.book.named(SubjectKind::Key, &meter_name(terms), plan)),
+            key: quota.map(|plan| self.book.named(&subject, &meter_name(terms), plan)),
             tenant: entry.meter.clone(),
         };
         grant.rights = match layer {

@@ -1,9 +1,8 @@
 //! What was used: by tenant, key, chain, method, source, outcome and minute.
 //!
 //! ```text
-//! workers ── record ──> UsageTable ── take_minute, each minute ──┬─> UsageTotals  ─> thresholds of quotas
-//!                       one row per UsageKey and minute          ├─> UsageHistory ─> UsageQuery, UsageAnswer
-//!                                                                └─> write: CSV, JSON lines  ─> files, push
+//! workers ── record ──> UsageTable ── take_minute, each minute ──┬─> UsageHistory ─> UsageQuery, UsageAnswer
+//!                       one row per UsageKey and minute          └─> write: CSV, JSON lines  ─> files, push
 //! ```
 //!
 //! `table` is the hot path; the rest runs once a minute. A row leaves the table once, with an id of
@@ -16,8 +15,6 @@
 mod history;
 mod query;
 mod table;
-mod threshold;
-mod totals;
 mod write;
 
 use std::fmt;
@@ -27,8 +24,6 @@ use std::time::Duration;
 pub use history::{UsageHistory, UsageHistoryBounds};
 pub use query::{UsageAnswer, UsageBy, UsageByError, UsageQuery, UsageResolution, UsageSum};
 pub use table::{UsageRecord, UsageTable};
-pub use threshold::{QuotaCredits, QuotaCrossing, QuotaPeriod, QuotaShare};
-pub use totals::{SubjectTotals, UsageSubject, UsageTotals};
 pub use write::{CSV_HEADER, write_clickhouse, write_csv, write_jsonl};
 
 use crate::AccessGrant;

@@ -22,7 +22,6 @@ use rand::rngs::SmallRng;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{self, JoinSet};
-use wellhead_access::usage::QuotaCredits;
 use wellhead_access::{ProxyTrust, ProxyTrustHeader};
 use wellhead_front::{CallerControl, WorkerHandler};
 use wellhead_proxy::{FilterStore, Proxy, ProxyWorker, Sweeper};
@@ -292,8 +291,7 @@ fn recorders(usage: &Usage, traces: Option<&Traces>) -> Recorders {
 
 /// What becomes of usage.
 fn usage(settings: &Settings) -> Result<Arc<Usage>, ServeError> {
-    let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
-    Usage::new(&UsageSettings::of(settings), no_quota, Arc::new(clock::unix_seconds))
+    Usage::new(&UsageSettings::of(settings), Arc::new(clock::unix_seconds))
         .map_err(ServeError::Usage)
 }
 
@@ -579,6 +577,7 @@ impl Running {
             loops.spawn(follow_pauses(notices, Arc::clone(&self.proxy)));
         }
         if let Some(callers) = &self.parts.callers {
+            self.usage.watch(callers.book());
             self.follow_keys(callers, loops);
             loops.spawn(sweep_meters(Arc::clone(callers)));
             loops.spawn(wellhead_front::watch_sessions(Arc::clone(callers)));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! UsageTable ── each minute ──┬─ history ─> GET /usage
-//!                             ├─ totals ─ crossings ─> webhook ┐
+//!   meters of quotas ─────────┼─ crossings ─> webhook ─────────┐
 //!                             ├─ backlog ─> push               ┴─> `deliver`, over `net`
 //!                             └─ backlog ─> `file`
 //! ```
@@ -19,7 +19,7 @@ mod file;
 mod page;
 mod settings;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -27,10 +27,8 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use wellhead_access::usage::{
-    QuotaCredits, SubjectTotals, UsageHistory, UsageHistoryBounds, UsageMinute, UsageRow,
-    UsageSubject, UsageTable, UsageTotals,
-};
+use wellhead_access::usage::{UsageHistory, UsageHistoryBounds, UsageMinute, UsageRow, UsageTable};
+use wellhead_access::{MeterBook, QuotaWatch};
 use wellhead_server::UsageReport;
 use wellhead_transport::{BoxFuture, Transport};
 
@@ -47,9 +45,6 @@ const END_MIN: Duration = Duration::from_secs(2);
 /// Crossings that wait to be told. More are nothing to a person: the oldest go.
 const CROSSINGS_MAX: usize = 1_000;
 
-/// What a subject may use, and what it used as far as the caller knows.
-pub(crate) type QuotaOf = dyn Fn(&UsageSubject, &SubjectTotals) -> QuotaCredits + Send + Sync;
-
 /// Seconds since 1970.
 pub(crate) type UnixClock = dyn Fn() -> u64 + Send + Sync;
 
@@ -57,8 +52,9 @@ pub(crate) type UnixClock = dyn Fn() -> u64 + Send + Sync;
 pub(crate) struct Usage {
     table: Arc<UsageTable>,
     history: Mutex<UsageHistory>,
-    totals: Mutex<UsageTotals>,
-    quota_of: Box<QuotaOf>,
+    quotas: Mutex<QuotaWatch>,
+    /// What is used of quotas, where callers are told apart.
+    meters: OnceLock<Arc<MeterBook>>,
     clock: Arc<UnixClock>,
     counts: Arc<UsageCounts>,
     outlets: Outlets,
@@ -101,16 +97,14 @@ impl Usage {
     /// If a URL, table or credential cannot be used.
     pub(crate) fn new(
         settings: &UsageSettings,
-        quota_of: Box<QuotaOf>,
         clock: Arc<UnixClock>,
     ) -> Result<Arc<Self>, UsageSetupError> {
         let transports = settings.transports()?;
-        Ok(Self::with_transports(settings, quota_of, clock, &transports))
+        Ok(Self::with_transports(settings, clock, &transports))
     }
 
     fn with_transports(
         settings: &UsageSettings,
-        quota_of: Box<QuotaOf>,
         clock: Arc<UnixClock>,
         transports: &UsageTransports,
     ) -> Arc<Self> {
@@ -124,8 +118,8 @@ impl Usage {
         let usage = Arc::new(Self {
             table,
             history: Mutex::new(UsageHistory::new(UsageHistoryBounds::default())),
-            totals: Mutex::default(),
-            quota_of,
+            quotas: Mutex::default(),
+            meters: OnceLock::new(),
             clock,
             counts: Arc::default(),
             outlets,
@@ -166,6 +160,11 @@ impl Usage {
                 loops.push(Box::pin(delivery.run(closing())));
             }
         }
+    }
+
+    /// Tells of the quotas of these meters from now on.
+    pub(crate) fn watch(&self, meters: &Arc<MeterBook>) {
+        let _first = self.meters.set(Arc::clone(meters));
     }
 
     /// Where calls are counted.
@@ -210,14 +209,10 @@ impl Usage {
         // The last turn waits for one under way, whose rows would else come when the outlets have ended.
         let _turning = self.turning.lock();
         let rows: Arc<[UsageRow]> = self.table.take_minute(before).into();
-        let now = self.minute();
-        self.history.lock().add(&rows, now);
-        let crossings = {
-            let mut totals = self.totals.lock();
-            totals.add(&rows, now);
-            totals.crossings(now, &self.quota_of)
-        };
-        for crossing in crossings {
+        self.history.lock().add(&rows, self.minute());
+        let watched = self.meters.get();
+        let crossings = watched.map(|book| self.quotas.lock().crossings(book, (self.clock)()));
+        for crossing in crossings.into_iter().flatten() {
             let (tenant, percent) = (crossing.subject.tenant(), crossing.share.percent());
             tracing::info!(tenant, percent, period = %crossing.period, "a quota is used to this share");
             if let Some(backlog) = &self.outlets.webhook {

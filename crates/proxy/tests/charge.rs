@@ -9,7 +9,7 @@ use support::{Stage, text};
 use wellhead_access::usage::{UsageMinute, UsageRow};
 use wellhead_access::{
     AccessGrant, Caller, GrantKind, GrantMeters, GrantTerms, MeterBook, MeterTime, Quota,
-    QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate, QuotaSharing, RightsSettings, SubjectKind,
+    QuotaBounds, QuotaGroup, QuotaPlan, QuotaRate, QuotaSharing, QuotaSubject, RightsSettings,
     SubjectMeter, Tenant, TenantDirectory, TenantSettings,
 };
 use wellhead_kit::result;
@@ -31,7 +31,7 @@ fn payer_in(book: &MeterBook, quota: Quota) -> Payer {
     let tenant = Arc::new(Tenant::new("acme"));
     let plan = Arc::new(QuotaPlan::new(quota));
     let at = MeterTime { elapsed: Duration::ZERO, unix_seconds: 0 };
-    let meter = book.named(SubjectKind::Tenant, &tenant.name, &plan);
+    let meter = book.named(&QuotaSubject::Tenant(Arc::clone(&tenant.name)), &tenant.name, &plan);
     let meters = GrantMeters { tenant: Some(Arc::clone(&meter)), ..GrantMeters::default() };
     let mut grant = AccessGrant::new(GrantKind::Key, "k1", tenant);
     grant.meters = meters;

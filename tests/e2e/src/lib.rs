@@ -35,6 +35,7 @@ mod script;
 mod secrets;
 mod stepping_clock;
 mod tap;
+mod webhook;
 mod websocket;
 mod wellhead;
 
@@ -63,6 +64,7 @@ pub use script::Script;
 pub use secrets::{guard_secret, secret_forms};
 pub use stepping_clock::SteppingClock;
 pub use tap::Tap;
+pub use webhook::Webhook;
 pub use websocket::WsClient;
 pub use wellhead::{Upstream, Wellhead, chain};
 pub use wellhead_kit::free_port;

@@ -59,7 +59,9 @@ section! {
 }
 
 section! {
-    /// A URL that is told of quotas by POST.
+    /// A URL that is told of quotas by POST, within a minute: of each share once, and once more after a restart.
+    /// The `id` in the JSON object is one for all replicas. 100 % also means that a call was refused, as no room
+    /// was left for it. With `shared`, what replicas hold in advance counts as used.
     UsageWebhookConfig {
         /// Where to send it.
         url: SecretUrl = required(),

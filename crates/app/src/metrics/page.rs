@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use prometheus_client::encoding::text::encode;
-use wellhead_access::usage::QuotaCredits;
 use wellhead_server::Server;
 use wellhead_telemetry::family::{FamilyFacts, LabelFacts, LabelValues};
 use wellhead_telemetry::histogram::BUCKETS_SECONDS;
@@ -153,8 +152,7 @@ fn exposed() -> Vec<ExposedFamily> {
 
 /// What there is to measure while nothing is listened on.
 pub(crate) fn idle_sources(parts: &Assembly) -> MetricSources {
-    let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
-    let usage = Usage::new(&UsageSettings::of(&parts.settings), no_quota, Arc::new(|| 0));
+    let usage = Usage::new(&UsageSettings::of(&parts.settings), Arc::new(|| 0));
     MetricSources {
         proxy: parts.proxy.replaceable(),
         connections: Arc::new(ArcSwap::from_pointee(parts.connections())),

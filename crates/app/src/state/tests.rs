@@ -1,7 +1,8 @@
 //! The state file over restarts, of two processes, and damaged.
 
 use wellhead_access::{
-    EndedKey, KeyRecord, MeterBook, Pepper, Quota, QuotaPlan, SubjectKind, UnixSeconds,
+    EndedKey, KeyRecord, MeterBook, Pepper, Quota, QuotaPlan, QuotaSubject, SubjectKind,
+    UnixSeconds,
 };
 use wellhead_front::KeyOrigin;
 use wellhead_limit::Caps;
@@ -79,7 +80,7 @@ async fn what_callers_spent_survives_a_restart() {
     let meter = |book: &MeterBook| {
         let caps = Caps { day: Some(100), month: None };
         let plan = QuotaPlan::new(Quota { caps, ..Quota::default() });
-        book.named(SubjectKind::Tenant, &acme, &Arc::new(plan))
+        book.named(&QuotaSubject::Tenant(Arc::clone(&acme)), &acme, &Arc::new(plan))
     };
     let today = (clock::unix_seconds() / 86_400) as u32;
     let spent = |book: &MeterBook| meter(book).ledger().in_month(today);

@@ -14,7 +14,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use tokio::sync::watch;
-use wellhead_access::usage::{QuotaCrossing, UsageRow, write_clickhouse, write_jsonl};
+use wellhead_access::QuotaCrossing;
+use wellhead_access::usage::{UsageRow, write_clickhouse, write_jsonl};
 use wellhead_transport::Transport;
 
 use super::backlog::OutletBacklog;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::Instant;
 use wellhead_access::usage::{MilliCredits, UsageAmounts, UsageOutcome, UsageRecord, UsageSource};
-use wellhead_access::{AccessGrant, GrantKind, Tenant};
+use wellhead_access::{AccessGrant, GrantKind, Quota, QuotaPlan, QuotaSubject, Tenant};
 use wellhead_kit::{ScriptedTransport, Step, status};
 use wellhead_limit::Caps;
 use wellhead_telemetry::{Secret, SecretUrl};
@@ -30,8 +30,7 @@ impl Usage {
     /// One that nothing leaves.
     fn idle() -> Arc<Self> {
         let (settings, transports) = (UsageSettings::default(), UsageTransports::default());
-        let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
-        Self::with_transports(&settings, no_quota, Arc::new(|| 0), &transports)
+        Self::with_transports(&settings, Arc::new(|| 0), &transports)
     }
 }
 
@@ -85,8 +84,7 @@ fn unix_clock() -> Arc<UnixClock> {
 /// Usage that is pushed to `store`, under way.
 fn pushing(settings: &UsageSettings, store: &Arc<ScriptedTransport>) -> Arc<Usage> {
     let transports = UsageTransports { push: Some(Arc::clone(store) as _), webhook: None };
-    let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
-    let usage = Usage::with_transports(settings, no_quota, unix_clock(), &transports);
+    let usage = Usage::with_transports(settings, unix_clock(), &transports);
     tokio::spawn(Arc::clone(&usage).run());
     usage
 }
@@ -261,15 +259,16 @@ async fn a_quota_is_told_once_at_each_share() {
     let webhook = Some(UsageWebhookConfig { url, auth: None, timeout });
     let settings = of_config(UsageConfig { webhook, ..UsageConfig::default() });
     let transports = UsageTransports { push: None, webhook: Some(Arc::clone(&hook) as _) };
-    let quota = |subject: &UsageSubject, totals: &SubjectTotals| {
-        let month = matches!(subject, UsageSubject::Tenant(_)).then_some(10);
-        QuotaCredits::own(Caps { day: None, month }, totals)
-    };
-    let usage = Usage::with_transports(&settings, Box::new(quota), unix_clock(), &transports);
+    let usage = Usage::with_transports(&settings, unix_clock(), &transports);
+    let (book, acme) = (Arc::new(MeterBook::default()), Arc::from("acme"));
+    usage.watch(&book);
+    let caps = Caps { day: None, month: Some(10) };
+    let plan = Arc::new(QuotaPlan::new(Quota { caps, ..Quota::default() }));
+    let meter = book.named(&QuotaSubject::Tenant(Arc::clone(&acme)), &acme, &plan);
     tokio::spawn(Arc::clone(&usage).run());
     let mut told = Vec::new();
-    for keys in [7, 1, 1, 5, 5] {
-        record(&usage, keys);
+    for credits in [7, 1, 1, 5, 5] {
+        meter.ledger().spend(credits, (NOON / 86_400) as u32);
         tokio::time::sleep(Duration::from_secs(70)).await;
         let percents = hook.arrivals().into_iter().map(|it| {
             let event: Value = serde_json::from_slice(&it.body).expect("JSON");
@@ -313,9 +312,7 @@ async fn files_have_the_sums_of_what_was_recorded() {
         files: 3,
     });
     let settings = of_config(UsageConfig { file, ..UsageConfig::default() });
-    let no_quota = Box::new(|_: &_, _: &_| QuotaCredits::default());
-    let usage =
-        Usage::with_transports(&settings, no_quota, Arc::new(|| NOON), &UsageTransports::default());
+    let usage = Usage::with_transports(&settings, Arc::new(|| NOON), &UsageTransports::default());
     record(&usage, 4);
     usage.end(Duration::ZERO).await;
     let text = std::fs::read_to_string(folder.path().join("usage-2026-11-25.csv")).expect("text");

@@ -149,6 +149,19 @@ impl LeasedCap {
         (self.caps.day.is_some() && is_reached(&self.day_left)).then_some(Cap::Day)
     }
 
+    /// Credits of the day or the month of `unix` that all replicas have spent or hold in advance, as the store told
+    /// last; `None` where it told nothing of that day.
+    pub fn used(&self, cap: Cap, unix: Duration) -> Option<u64> {
+        if self.day.load(Relaxed) != day_of(unix) + 1 {
+            return None;
+        }
+        let (most, left) = match cap {
+            Cap::Day => (self.caps.day?, self.day_left.load(Relaxed)),
+            Cap::Month => (self.caps.month?, self.month_left.load(Relaxed)),
+        };
+        (left != UNKNOWN).then(|| most.saturating_sub(left.div_ceil(MILLI as u64)))
+    }
+
     /// Credits that were taken without the store so far, because it was away or silent.
     pub fn taken_alone(&self) -> f64 {
         self.alone.amount() as f64 / MILLI
@@ -395,6 +408,20 @@ mod tests {
             let later = NOON + Duration::from_secs(24 * 60 * 60);
             assert_eq!(world.cap.reached(1.0, later), None, "nothing was told of that day");
         }
+    }
+
+    #[test]
+    fn what_all_replicas_hold_counts_as_used() {
+        let mut world = World::new(day(1_000_000));
+        let used = |world: &World, cap, unix| world.cap.used(cap, unix);
+        assert_eq!(used(&world, Cap::Day, NOON), None, "nothing was told yet");
+        assert!(matches!(world.take(1.0, NOON), Err(LeaseShortage::Unanswered(_))));
+        // Others have spent 700,000.
+        world.used = 700_000_000;
+        let granted = world.answer(NOON).expect("it was asked for");
+        assert_eq!(used(&world, Cap::Day, NOON), Some(700_000 + granted / 1_000));
+        assert_eq!(used(&world, Cap::Month, NOON), None, "no cap");
+        assert_eq!(used(&world, Cap::Day, NOON + Duration::from_secs(DAY)), None, "another day");
     }
 
     #[test]

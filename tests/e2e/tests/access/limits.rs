@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use wellhead_e2e::{Fault, HttpReply, KeyFile, Rpc, WsClient, until};
+use wellhead_e2e::{Fault, HttpReply, KeyFile, Rpc, Signal, Webhook, WsClient, until};
 
 use crate::site::{Site, balance_call};
 
@@ -217,4 +217,34 @@ async fn connections_and_subscriptions() {
         client.ask_open().await.then_some(client)
     });
     again.await.expect("there is room again").subscribe(heads).await;
+}
+
+#[tokio::test]
+async fn a_webhook_is_told_of_80_and_100_percent() {
+    let (mut keys, webhook) = (KeyFile::new(), Webhook::listen().await);
+    let folder = tempfile::tempdir().unwrap();
+    let key = keys.add("acme", |_| {});
+    // Room for four calls and a half: 80 % with the fourth, and the fifth is refused.
+    let quota = format!("credits_per_day: {}", 4 * PRICE + PRICE / 2);
+    let more = format!(
+        "usage: {{ webhook: {{ url: \"http://127.0.0.1:{}/\" }} }}\nstate: \"{}\"\n",
+        webhook.port,
+        folder.path().join("state").display()
+    );
+    let site = Site::start(&(settings(&keys, "quota: q", &quota) + &more)).await;
+    let client = site.client(&key);
+    for (call, status) in (1..=5).map(|n| (balance_call(n).0, if n < 5 { 200 } else { 429 })) {
+        assert_eq!(post(&client, &call).await.status, status, "{call}");
+    }
+    // What a minute would tell is told at the end of the process, too.
+    site.wellhead.process.signal(Signal::Term);
+    let told = || async { Some(webhook.bodies()).filter(|bodies| bodies.len() >= 2) };
+    let told = until(SOON, told).await.unwrap_or_else(|| panic!("{:?}", webhook.bodies()));
+    let said = told.iter().map(|it| {
+        let words = [&it["event"], &it["tenant"], &it["period"], &it["used"], &it["quota"]];
+        (it["percent"].as_u64().unwrap(), words.map(|word| word.as_str().unwrap().to_owned()))
+    });
+    let words = ["quota", "acme", "day", "28", "31"].map(str::to_owned);
+    assert_eq!(said.collect::<Vec<_>>(), [(80, words.clone()), (100, words)]);
+    assert_ne!(told[0]["id"], told[1]["id"]);
 }

@@ -3,24 +3,16 @@
 mod exemplars;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Collected, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::interval;
 use wellhead_e2e::{
     Alertmanager, Anvil, Fault, FaultProxy, KeyFile, Node, Prometheus, Rewrite, Rpc, Upstream,
-    Wellhead, free_port, until,
+    Webhook, Wellhead, free_port, until,
 };
 
 use crate::{alerts, dashboard_queries, documented, listed_values, page_queries, text, unknown};
@@ -63,47 +55,16 @@ const NOT_EXPECTED: [&str; 7] = [
     "WellheadWorkerStuck",
 ];
 
-/// Alerts as Alertmanager delivered them, by name.
-#[derive(Debug, Default)]
-struct Webhook(Mutex<BTreeMap<String, Value>>);
-
-impl Webhook {
-    /// Listens until the test's runtime ends.
-    async fn listen() -> (u16, Arc<Self>) {
-        let webhook = Arc::new(Self::default());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let shared = Arc::clone(&webhook);
-        tokio::spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                let shared = Arc::clone(&shared);
-                let service = service_fn(move |request| take_in(Arc::clone(&shared), request));
-                connections.spawn(async move {
-                    let server = hyper::server::conn::http1::Builder::new();
-                    let _closed = server.serve_connection(TokioIo::new(stream), service).await;
-                });
-            }
-        });
-        (port, webhook)
-    }
-
-    fn names(&self) -> BTreeSet<String> {
-        self.0.lock().unwrap().keys().cloned().collect()
-    }
+/// Alerts as Alertmanager delivered them last, by name.
+fn arrived(webhook: &Webhook) -> BTreeMap<String, Value> {
+    let messages = webhook.bodies();
+    let alerts = messages.iter().flat_map(|it| it["alerts"].as_array().into_iter().flatten());
+    let name = |alert: &Value| alert["labels"]["alertname"].as_str().unwrap_or_default().to_owned();
+    alerts.map(|alert| (name(alert), alert.clone())).collect()
 }
 
-async fn take_in(
-    webhook: Arc<Webhook>,
-    request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    let body = request.into_body().collect().await.map(Collected::to_bytes).unwrap_or_default();
-    let message: Value = serde_json::from_slice(&body).unwrap_or_default();
-    for alert in message["alerts"].as_array().into_iter().flatten() {
-        let name = alert["labels"]["alertname"].as_str().unwrap_or_default();
-        webhook.0.lock().unwrap().insert(name.to_owned(), alert.clone());
-    }
-    Ok(Response::new(Full::default()))
+fn names(webhook: &Webhook) -> BTreeSet<String> {
+    arrived(webhook).into_keys().collect()
 }
 
 /// Nodes, faults before them, and wellhead.
@@ -350,17 +311,17 @@ async fn without_data(prometheus: &Prometheus) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn alerts_arrive_and_dashboards_have_data() {
     let site = Site::start().await;
-    let (webhook_port, webhook) = Webhook::listen().await;
-    let alertmanager = Alertmanager::before(webhook_port).await;
+    let webhook = Webhook::listen().await;
+    let alertmanager = Alertmanager::before(webhook.port).await;
     let targets = [site.wellhead.admin_port, site.lonely.admin_port];
     let prometheus = Prometheus::start(&targets, &impatient_rules(), &alertmanager).await;
     let _traffic = site.traffic();
     let expected: BTreeSet<String> = EXPECTED.iter().map(|&name| name.to_owned()).collect();
-    let arrived = until(BOUND, || async { webhook.names().is_superset(&expected).then_some(()) });
-    let arrived = arrived.await;
-    let names = webhook.names();
+    let all = until(BOUND, || async { names(&webhook).is_superset(&expected).then_some(()) });
+    let all = all.await;
+    let names = names(&webhook);
     assert!(
-        arrived.is_some(),
+        all.is_some(),
         "missing: {:?}\n{}\n{}",
         expected.difference(&names).collect::<Vec<_>>(),
         prometheus.process.log(),
@@ -369,7 +330,7 @@ async fn alerts_arrive_and_dashboards_have_data() {
     for name in NOT_EXPECTED {
         assert!(!names.contains(name), "{name}");
     }
-    for (name, alert) in &*webhook.0.lock().unwrap() {
+    for (name, alert) in arrived(&webhook) {
         let annotations = alert["annotations"].to_string();
         assert!(!annotations.contains("<error") && !annotations.contains("<no value>"), "{alert}");
         assert!(annotations.contains(&format!("#{}", name.to_lowercase())), "{alert}");
