@@ -63,6 +63,7 @@ pub(crate) use name::is_clickhouse_table;
 pub use name::{ClickHouseTable, HeaderName, LabelName, ListenerName, ReplicaName};
 pub use network::Network;
 pub(crate) use nodecore::{ForeignEntry, nodecore_keys};
+pub(crate) use place::is_local;
 pub use problem::{Problem, ProblemReport, SettingPath, Severity, Wrong};
 pub(crate) use profile::STUDY_PROFILE;
 pub use read::Map;

@@ -29,7 +29,7 @@ use wellhead_telemetry::SecretUrl;
 use wellhead_transport::BoxFuture;
 
 use super::IssuerKeys;
-use crate::config::Jwt;
+use crate::config::{Jwt, is_local};
 
 /// From the name look-up to the last byte; also what the start waits for issuers at most.
 const FETCH_TIME: Duration = Duration::from_secs(5);
@@ -121,22 +121,13 @@ fn fetcher(
     tls: &TlsClient,
 ) -> Result<DocumentFetcher, String> {
     // Whoever can change the document on its way can make tokens.
-    if url.expose().scheme() == "http" && !is_on_this_machine(url) {
+    if url.expose().scheme() == "http" && !is_local(url.expose()) {
         return Err("the keys are not protected on their way: use an `https://` URL".to_owned());
     }
     let limits = FetchLimits { bytes_max: JWKS_BYTES_MAX, timeout: FETCH_TIME };
     let endpoint = Endpoint::new(url.clone());
     DocumentFetcher::new(&endpoint, limits, Arc::clone(resolver), tls, rand::random())
         .map_err(|error| error.to_string())
-}
-
-fn is_on_this_machine(url: &SecretUrl) -> bool {
-    match url.expose().host() {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.to_canonical().is_loopback(),
-        None => false,
-    }
 }
 
 fn way_of(fetcher: DocumentFetcher) -> JwksWay {

@@ -29,10 +29,10 @@ fn is_here(ip: IpAddr, listen: IpAddr) -> bool {
 }
 
 /// Whether `url` leads to this machine, whatever its addresses are.
-pub(super) fn is_local(url: &Url) -> bool {
+pub(crate) fn is_local(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         None => false,
     }
@@ -73,6 +73,22 @@ mod tests {
         ] {
             let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
             assert_eq!(overlap(address(a), address(b)), meet, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn places_of_this_machine() {
+        for (url, local) in [
+            ("http://localhost:9", true),
+            ("http://keys.localhost", true),
+            ("http://127.9.9.9", true),
+            ("http://[::1]", true),
+            ("http://[::ffff:127.0.0.1]", true),
+            ("http://[::ffff:8.8.8.8]", false),
+            ("http://localhost.example.com", false),
+            ("http://10.0.0.1", false),
+        ] {
+            assert_eq!(is_local(&Url::parse(url).expect("a URL")), local, "{url}");
         }
     }
 
