@@ -236,8 +236,8 @@ mod tests {
     #[test]
     fn the_list_of_conditions_is_whole() {
         use Condition::{
-            BreakerOpen, Draining, HalfOpen, OutOfService, Overspent, Ready, Spent, Syncing,
-            Throttled, Unverified, WrongChain,
+            BreakerOpen, HalfOpen, OutOfService, Overspent, Ready, Spent, Syncing, Throttled,
+            Unverified, WrongChain,
         };
         let place = |condition| match condition {
             Ready => 0,
@@ -248,11 +248,10 @@ mod tests {
             OutOfService => 5,
             Overspent => 6,
             Spent => 7,
-            Draining => 8,
-            Unverified => 9,
-            WrongChain => 10,
+            Unverified => 8,
+            WrongChain => 9,
         };
-        assert!(Condition::ALL.into_iter().map(place).eq(0..=10));
+        assert!(Condition::ALL.into_iter().map(place).eq(0..=9));
     }
 
     #[test]

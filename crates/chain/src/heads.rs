@@ -351,7 +351,6 @@ impl Heads {
             | Condition::Syncing
             | Condition::BreakerOpen
             | Condition::OutOfService
-            | Condition::Draining
             | Condition::Unverified
             | Condition::WrongChain => false,
         };

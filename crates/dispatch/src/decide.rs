@@ -561,7 +561,6 @@ impl<C: Candidates> Scene<'_, C> {
                 | Condition::Syncing
                 | Condition::BreakerOpen
                 | Condition::OutOfService
-                | Condition::Draining
                 | Condition::Unverified
                 | Condition::Spent
                 | Condition::WrongChain => !candidate.has_offered,

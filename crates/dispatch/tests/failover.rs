@@ -5,6 +5,7 @@ mod support;
 use std::time::Duration;
 
 use support::{check, check_with};
+use wellhead_upstream::Standing;
 
 #[tokio::test(start_paused = true)]
 async fn every_failure_of_the_upstream_goes_on_to_the_next() {
@@ -265,7 +266,7 @@ async fn a_raw_transaction_is_taken_by_any_upstream_and_known_is_a_success() {
 #[tokio::test(start_paused = true)]
 async fn no_upstream_to_ask() {
     let stage = support::Stage::new("ok");
-    stage.upstream(0).drain();
+    stage.upstream(0).set_standing(Standing::Unverified);
     let outcome = stage.run("eth_call").await;
     assert_eq!(stage.tell(&outcome), " -> EmptyPlan");
 }

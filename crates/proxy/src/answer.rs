@@ -550,7 +550,6 @@ fn why(trail: &Trail, upstream: &Upstream, condition: Condition) -> String {
         Condition::Syncing => "it reports that it is syncing".to_owned(),
         Condition::OutOfService => "it refused the key or account".to_owned(),
         Condition::Spent | Condition::Overspent => "its budget is spent".to_owned(),
-        Condition::Draining => "it is being taken out".to_owned(),
         Condition::HalfOpen
         | Condition::BreakerOpen
         | Condition::Unverified

@@ -451,7 +451,6 @@ impl Proxy {
             Condition::BreakerOpen
             | Condition::OutOfService
             | Condition::Spent
-            | Condition::Draining
             | Condition::Unverified
             | Condition::WrongChain => false,
         };

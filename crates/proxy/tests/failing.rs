@@ -7,7 +7,7 @@ use std::time::Duration;
 use support::{Plan, Stage, Step, elapsed, error, text};
 use wellhead_dispatch::now;
 use wellhead_kit::{result, status, throttle};
-use wellhead_upstream::{Payload, Verdict, VerdictClass};
+use wellhead_upstream::{Payload, Standing, Verdict, VerdictClass};
 
 const CALL: &str = r#"{"id":1,"method":"eth_call","params":[{}]}"#;
 
@@ -65,7 +65,7 @@ async fn each_upstream_is_named_with_its_reason_and_without_a_secret() {
     // Its last words were about our account, though it rests for another reason.
     settle(&stage, 3, VerdictClass::Fault, "HTTP 502");
     settle(&stage, 3, VerdictClass::Billing, "account s3cret is empty");
-    stage.upstream(4).drain();
+    stage.upstream(4).set_standing(Standing::Unverified);
     for place in 0..4 {
         let busy = r#"{"error":"s3cret: too many requests"}"#.to_owned();
         stage.peer(place).next_times(4, "eth_call", status(429, busy.clone()));
@@ -77,7 +77,7 @@ async fn each_upstream_is_named_with_its_reason_and_without_a_secret() {
     for name in ["a", "b", "c", "d", "e"] {
         assert!(told.contains(&format!(r#"{{"upstream":"{name}","condition":""#)), "{told}");
     }
-    assert!(told.contains("e is draining: it is being taken out"), "{told}");
+    assert!(told.contains("e is unverified: nothing is known about it"), "{told}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -498,9 +498,9 @@ async fn the_version_is_that_of_the_first_upstream_that_is_ready_and_ours() {
     assert_eq!(version_by(&stage).await, "reth/v2.0.0 W");
     stage.upstream(0).note_client_version(Some("anvil/v1.5.0"));
     assert_eq!(version_by(&stage).await, "anvil/v1.5.0 W", "the first of the settings");
-    stage.upstream(0).drain();
+    stage.upstream(0).set_standing(Standing::Unverified);
     assert_eq!(version_by(&stage).await, "reth/v2.0.0 W", "the first that is ready");
-    stage.upstream(1).drain();
+    stage.upstream(1).set_standing(Standing::Unverified);
     assert_eq!(version_by(&stage).await, "anvil/v1.5.0 W", "none that told one is ready");
     assert!((0..3).all(|place| stage.peer(place).seen().is_empty()), "no call goes upstream");
 }

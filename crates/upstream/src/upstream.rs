@@ -78,8 +78,6 @@ pub enum Condition {
     Overspent,
     /// Its credits of the day or the month are spent, and it must not be used.
     Spent,
-    /// It is being removed.
-    Draining,
     /// Its chain id is not verified yet.
     Unverified,
     /// It is on another chain.
@@ -99,7 +97,7 @@ impl Condition {
             | Self::BreakerOpen
             | Self::OutOfService
             | Self::Overspent => true,
-            Self::Spent | Self::Draining | Self::Unverified | Self::WrongChain => false,
+            Self::Spent | Self::Unverified | Self::WrongChain => false,
         }
     }
 }
@@ -148,7 +146,6 @@ pub struct Upstream {
     identity: Identity,
     redactor: Redactor,
     slot: Slot,
-    draining: AtomicBool,
     /// What the settings say that it keeps.
     pub(crate) history: ReachSettings,
     sharing: Option<Arc<dyn UpstreamSharing>>,
@@ -202,7 +199,6 @@ impl Upstream {
             identity,
             redactor: Redactor::default(),
             slot,
-            draining: AtomicBool::new(false),
             history: ReachSettings::default(),
             sharing: None,
             epoch: now,
@@ -372,20 +368,12 @@ impl Upstream {
         self.state.syncing.swap(syncing, Ordering::Relaxed) != syncing
     }
 
-    /// Takes it out of use; what is in flight ends by itself.
-    pub fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
-    }
-
     /// Whether it can take a call now.
     pub fn condition(&self, now: Instant) -> Condition {
         match self.state.standing.load(Ordering::Acquire) {
             0 => return Condition::Unverified,
             1 => {}
             _ => return Condition::WrongChain,
-        }
-        if self.draining.load(Ordering::Relaxed) {
-            return Condition::Draining;
         }
         if self.state.out_until.get().is_some() {
             return Condition::OutOfService;

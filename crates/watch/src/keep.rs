@@ -141,7 +141,6 @@ impl Watcher {
             Condition::Overspent
             | Condition::Spent
             | Condition::OutOfService
-            | Condition::Draining
             | Condition::Unverified
             | Condition::WrongChain => false,
         };

@@ -232,7 +232,6 @@ impl Watcher {
             | Condition::HalfOpen
             | Condition::BreakerOpen
             | Condition::OutOfService
-            | Condition::Draining
             | Condition::Unverified
             | Condition::Spent
             | Condition::WrongChain => false,

@@ -94,7 +94,6 @@ impl Watcher {
             | Condition::Syncing
             | Condition::Overspent
             | Condition::Spent
-            | Condition::Draining
             | Condition::Unverified
             | Condition::WrongChain => false,
         };

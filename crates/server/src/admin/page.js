@@ -5,7 +5,7 @@
 "use strict";
 
 const GOOD = ["healthy", "ok", "ready", "closed", "up", "good", "synced"];
-const WARN = ["degraded", "throttled", "half_open", "half-open", "lagging", "syncing", "draining", "unknown",
+const WARN = ["degraded", "throttled", "half_open", "half-open", "lagging", "syncing", "unknown",
   "unverified", "overspent", "astray"];
 const BAD = ["failed", "unhealthy", "open", "down", "out_of_service", "bad", "stalled", "unready",
   "breaker_open", "wrong_chain", "spent"];
