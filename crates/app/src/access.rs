@@ -20,6 +20,7 @@ use wellhead_proxy::AccessTerms;
 
 use crate::config::callers::{self, IssuerKeys};
 use crate::config::{Access, Settings};
+pub(crate) use directory::RedisKeys;
 pub(crate) use file::{begin, watch};
 pub(crate) use jwks::{
     ChangedWay, JwksCounts, JwksSource, changed_ways, fetch_first, jwks_sources,

@@ -22,7 +22,7 @@ use wellhead_store::LeaseStatus;
 use wellhead_telemetry::clock::{self, ClockPair};
 use wellhead_transport::BoxFuture;
 
-use crate::access::JwksSource;
+use crate::access::{JwksSource, RedisKeys};
 use crate::assemble::Assembly;
 use crate::handover::{self, HandOverDesk};
 use crate::metrics::MetricSources;
@@ -113,6 +113,11 @@ impl AdminPages {
     pub(crate) fn change(&self, assembly: &Assembly) {
         self.sources().connections.store(Arc::new(assembly.connections()));
         self.parts.keys.change(&assembly.settings);
+    }
+
+    /// The keys in Redis, if keys are kept there.
+    pub(crate) fn redis_keys(&self) -> Option<&Arc<RedisKeys>> {
+        self.parts.keys.redis_keys()
     }
 
     /// From now on not ready.

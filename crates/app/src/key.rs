@@ -64,7 +64,7 @@ impl From<KeyProblem> for CommandError {
             KeyProblem::Wrong(text) | KeyProblem::NotFound(text) | KeyProblem::Conflict(text) => {
                 Self::Config(text)
             }
-            KeyProblem::System(text) => Self::System(text),
+            KeyProblem::Unavailable(text) | KeyProblem::System(text) => Self::System(text),
         }
     }
 }

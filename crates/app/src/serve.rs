@@ -228,7 +228,7 @@ fn fetch_keys(parts: &Assembly) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Takes the file of keys into use, and lets it be changed.
+/// Takes the file of keys into use, and lets it and the keys in Redis be changed.
 fn keys(settings: &Settings, callers: Option<&Arc<CallerControl>>) -> KeyAdmin {
     let file = settings.access.keys.as_ref().and_then(|keys| keys.file.as_deref());
     if let (Some(callers), Some(path)) = (callers, file) {
@@ -603,10 +603,11 @@ impl Running {
             loops.spawn(access::watch(Arc::clone(callers), path.clone(), keys.stale_max));
         }
         // The config check has seen to it that there is a store.
-        if let Some(store) = self.parts.settings.shared.as_ref().filter(|_| keys.redis)
-            && let Some(directory) = directory::open(store, SmallRng::from_os_rng())
+        if let (Some(store), Some(redis)) = (&self.parts.settings.shared, self.pages.redis_keys())
+            && redis.open(store, SmallRng::from_os_rng()).is_some()
         {
-            loops.spawn(directory::follow(Arc::clone(callers), directory, keys.stale_max));
+            let redis = Arc::clone(redis);
+            loops.spawn(directory::follow(Arc::clone(callers), redis, keys.stale_max));
         }
     }
 

@@ -123,6 +123,21 @@ impl CallerControl {
         problems
     }
 
+    /// Takes one key of a source in the place of the one of its id, beside those that the source said last. Whether
+    /// the source is stale stays as it is.
+    pub fn take_key(&self, source: KeyOrigin, key: KeyRecord) {
+        let mut sources = self.sources.lock();
+        let own = &mut sources[source as usize];
+        let (mut keys, was_stale) = (own.records.clone(), own.is_stale);
+        match keys.iter_mut().find(|known| known.id == key.id) {
+            Some(known) => *known = key,
+            None => keys.push(key),
+        }
+        own.follow(source, keys, &self.returned);
+        own.is_stale = was_stale;
+        self.rebuild(&sources);
+    }
+
     /// What has ended for good of the keys of a source.
     pub fn ended_keys(&self, source: KeyOrigin) -> Vec<EndedKey> {
         self.sources.lock()[source as usize].history.ended()

@@ -273,6 +273,23 @@ mod tests {
         check(|key| key.tenant = "other".to_owned(), true);
     }
 
+    /// The other keys of the source stay, and a source that is not heard of is still not used.
+    #[test]
+    fn a_connection_is_closed_when_its_key_alone_is_taken() {
+        let scene = Scene::new();
+        let other = KeyRecord { id: "00000001".parse().unwrap(), ..scene.record.clone() };
+        scene.control.take_key(KeyOrigin::File, other.clone());
+        assert!(!scene.is_closed());
+        let ended = KeyRecord { revoked_at: Some(UnixSeconds(1)), ..scene.record.clone() };
+        scene.control.take_key(KeyOrigin::File, ended.clone());
+        assert!(scene.is_closed());
+        let records = scene.control.records(|_| true);
+        assert_eq!(records, [(KeyOrigin::File, ended), (KeyOrigin::File, other.clone())]);
+        scene.control.set_stale(KeyOrigin::File, true);
+        scene.control.take_key(KeyOrigin::File, other);
+        assert!(scene.control.is_stale(KeyOrigin::File) && scene.control.table().keys() == 0);
+    }
+
     /// Its client is not told that the key is wrong: it may connect again later.
     #[test]
     fn a_connection_whose_key_cannot_be_checked_is_told_so() {

@@ -3,16 +3,18 @@
 //!
 //! In the store it is the hash `wh:{cluster}:keys`. Each change counts up
 //! `wh:{cluster}:keys:version` and is published with its number on `wh:{cluster}:keys:changes`, in
-//! one script. A reader that hears the next number fetches that entry; one that finds a number
+//! one script (`writer`). A reader that hears the next number fetches that entry; one that finds a number
 //! missing reads all. The number is looked at each [`DirectoryBounds::look_every`], and everything
 //! is read each [`DirectoryBounds::read_every`] anyway.
 //!
 //! A reader has a [`KeySnapshot`] as of its last successful look. While the store is away it stays
 //! as it is; for how long that will do is for the caller to say. A store that has lost its data,
 //! which shows by a number that is gone, counts as away: an empty server after a restart revokes no
-//! key. What is put into it then is the directory from there on.
+//! key. Nor is it written to then: its entries would be the directory from there on, and all others gone. A
+//! replica that starts takes it as it is, and can write to it.
 
 mod entries;
+mod writer;
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,15 +22,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
-use redis::{AsyncConnectionConfig, Client, Value};
+use redis::{AsyncConnectionConfig, Client};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 use wellhead_telemetry::SecretUrl;
 
 pub use self::entries::KeySnapshot;
+pub use self::writer::{DirectoryEntry, DirectoryError, DirectoryWrite, DirectoryWriter};
 
 use self::entries::{DirectoryReadError, DirectorySource, EntryChange};
+use self::writer::ID_MAX;
 use crate::reconnect::{self, KeptConnection, LinkEnd};
 use crate::shared::link;
 use crate::subscription::ChannelSubscription;
@@ -39,7 +43,7 @@ use crate::{AbortOnDrop, Clock, NotRedis};
 pub struct DirectoryBounds {
     /// What the replicas have in common. No braces.
     pub cluster: String,
-    /// Entries; a put of a further one is refused, and more that others have put are not read.
+    /// Entries; a further one is refused, and more that others have put are not read.
     pub entries_max: usize,
     /// Bytes of an entry; larger ones are refused, and left out of what is read.
     pub value_bytes_max: usize,
@@ -74,23 +78,6 @@ impl Default for DirectoryBounds {
     }
 }
 
-/// Why a change was not made, or may not have been.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum DirectoryError {
-    /// The store cannot be reached, or did not answer in time; then it may have been made.
-    #[error("the store of keys cannot be reached")]
-    Away,
-    /// There are as many entries as may be.
-    #[error("the directory has as many entries as it may")]
-    Full,
-    /// The id is empty, longer than 64 bytes or not printable, or the value is too large.
-    #[error("the id or the value is too large, or the id is not printable")]
-    TooLarge,
-    /// The store answers with errors: it is full, read only, or forbids it.
-    #[error("the store of keys refuses to be written to")]
-    Refused,
-}
-
 /// How a directory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectoryStatus {
@@ -103,9 +90,6 @@ pub struct DirectoryStatus {
     /// Entries left out at the last full read, because they are too large or too many.
     pub left_out: u64,
 }
-
-/// Ids are at most so long, in bytes.
-const ID_MAX: usize = 64;
 
 /// Changes that wait; with more, all is read.
 const CHANGES_MAX: usize = 4096;
@@ -163,21 +147,14 @@ impl KeyDirectory {
         self.core.snapshot.subscribe()
     }
 
-    /// Adds or replaces an entry. Once this has returned, each connected replica hears of it.
-    pub async fn put(&self, id: &str, value: &[u8]) -> Result<(), DirectoryError> {
-        let is_id = (1..=ID_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
-        if !is_id || value.len() > self.core.bounds.value_bytes_max {
-            return Err(DirectoryError::TooLarge);
-        }
-        match self.change("put", id, value).await? {
-            0 => Err(DirectoryError::Full),
-            _ => Ok(()),
-        }
-    }
-
-    /// Removes an entry, if it is there; says whether it was.
-    pub async fn delete(&self, id: &str) -> Result<bool, DirectoryError> {
-        Ok(self.change("delete", id, &[]).await? == 1)
+    /// What changes entries. Connects anew, within [`DirectoryBounds::answer_within`].
+    pub async fn writer(&self) -> Result<DirectoryWriter, DirectoryError> {
+        let (bounds, config) = (self.core.bounds.clone(), AsyncConnectionConfig::new());
+        let connecting = link::connect(&self.client, &config, bounds.answer_within);
+        let connection = Box::pin(connecting).await.map_err(|_| DirectoryError::Away)?;
+        // After a restore of older data there are fewer changes than are known here, but there are some.
+        let version_min = u64::from(self.core.known_version() > 0);
+        Ok(DirectoryWriter { connection, bounds, version_min })
     }
 
     /// How it is.
@@ -191,31 +168,18 @@ impl KeyDirectory {
             left_out: core.left_out.load(Relaxed),
         }
     }
-
-    /// On a connection of its own: changes are rare, and made by people.
-    async fn change(&self, act: &str, id: &str, value: &[u8]) -> Result<i64, DirectoryError> {
-        let bounds = &self.core.bounds;
-        let within = bounds.answer_within;
-        let config = AsyncConnectionConfig::new();
-        let connecting = link::connect(&self.client, &config, within);
-        let mut connection = Box::pin(connecting).await.map_err(|_| DirectoryError::Away)?;
-        let mut call = redis::cmd("EVAL");
-        call.arg(include_str!("key_directory/change.lua")).arg(2);
-        call.arg(bounds.hash()).arg(bounds.version()).arg(bounds.channel());
-        call.arg(act).arg(id).arg(value).arg(bounds.entries_max);
-        match timeout(within, connection.send_packed_command(&call)).await {
-            Ok(Ok(Value::Int(done))) => Ok(done),
-            Ok(Ok(_)) => Err(DirectoryError::Refused),
-            Ok(Err(why)) if why.is_unrecoverable_error() => Err(DirectoryError::Away),
-            Ok(Err(_)) => Err(DirectoryError::Refused),
-            Err(_) => Err(DirectoryError::Away),
-        }
-    }
 }
 
 impl fmt::Debug for KeyDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyDirectory").field("status", &self.status()).finish_non_exhaustive()
+    }
+}
+
+impl DirectoryCore {
+    /// The number of the last change that was read; 0: there was none.
+    fn known_version(&self) -> u64 {
+        self.snapshot.borrow().as_ref().map_or(0, |known| known.version)
     }
 }
 
@@ -275,7 +239,7 @@ impl DirectoryReader {
         };
         match self.read_on(&mut subscription).await {
             DirectoryReadError::Away(reason) => reason,
-            DirectoryReadError::Lost => "its data is gone: put the keys anew, or restore it",
+            DirectoryReadError::Lost => "its data is gone: restore it",
             DirectoryReadError::TooLarge => "the entries have more bytes than may be read",
         }
     }
@@ -304,7 +268,7 @@ impl DirectoryReader {
         &self,
         source: &DirectorySource<'_>,
     ) -> Result<Arc<KeySnapshot>, DirectoryReadError> {
-        let known = self.core.snapshot.borrow().as_ref().map_or(0, |known| known.version);
+        let known = self.core.known_version();
         // Before it is asked: what it answers may be as old as the question.
         let read_at = Instant::now().into_std();
         let version = source.version().await?;

@@ -84,7 +84,8 @@ pub use crate::filters::{
     FilterLookup, FilterStoreBounds, FilterStoreError, FilterWrite, SharedFilters,
 };
 pub use crate::key_directory::{
-    DirectoryBounds, DirectoryError, DirectoryStatus, KeyDirectory, KeySnapshot,
+    DirectoryBounds, DirectoryEntry, DirectoryError, DirectoryStatus, DirectoryWrite,
+    DirectoryWriter, KeyDirectory, KeySnapshot,
 };
 pub use crate::lease::{LeaseBounds, LeaseClock, LeaseKeeper, LeaseStatus, RegistryFull};
 pub use crate::look::{LookError, StoreReport, look_at};

@@ -1,6 +1,7 @@
 //! A Redis or Valkey of the machine, which ends with the test.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
 use crate::free_port;
@@ -82,6 +83,15 @@ impl RedisServer {
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([name, &self.pid]).status();
         assert!(sent.is_ok_and(|status| status.success()), "{name} cannot be sent");
+    }
+
+    /// Sends a command, as a line whose words may be quoted, and waits for its answer, which is a number or `OK`.
+    pub fn obey(&self, command: &str) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it is up");
+        stream.write_all(format!("{command}\r\n").as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).expect("it answers");
+        assert!(answer.starts_with([':', '+']), "{command}: {answer}");
     }
 
     /// Its port on 127.0.0.1.

@@ -1,9 +1,13 @@
 //! Keys over the admin listener: listed, shown, made, revoked, rotated.
 //!
-//! A change is written to the file of keys and is in use when it is answered. The secret of a key is in the
-//! answer to its making and to its rotation, and nowhere else.
+//! A change is written to where the key is kept, the file or Redis (`redis_desk`), and is in use when it is answered.
+//! New keys are kept in Redis where keys are read from there: one in the file is known to this replica alone. The
+//! secret of a key is in the answer to its making and to its rotation, and nowhere else.
+
+mod redis_desk;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -16,11 +20,13 @@ use wellhead_front::{CallerControl, KeyOrigin};
 use wellhead_server::{AdminAction, AdminCall, AdminReply, AdminRole};
 use wellhead_telemetry::clock;
 
+use crate::access::RedisKeys;
 use crate::config::{AccessKeys, Settings};
 use crate::key::{
     ChainNames, ChangedKeys, KeyList, KeyOrder, KeyProblem, KeyRules, KeyStore, ROTATION_OVERLAP,
     ShownKey, change, key_id, overlap_from_json, view,
 };
+use redis_desk::RedisDesk;
 
 const fn row(name: &'static str, method: &'static str, path: &'static str) -> AdminAction {
     AdminAction { name, method, path, role: AdminRole::Keys }
@@ -49,11 +55,25 @@ pub(crate) struct KeyAdmin(Option<Arc<KeyDesk>>);
 struct KeyDesk {
     control: Arc<CallerControl>,
     rules: ArcSwap<KeyRules>,
-    /// Where keys are written; without it they can be looked at.
+    /// The file in which keys are written. Without it and without Redis they can be looked at.
     store: Option<KeyStore>,
+    redis: Option<RedisDesk>,
 }
 
-/// What becomes of an action, and the key that it was done to.
+/// What is left to do of an action when its request was understood.
+enum KeyStep {
+    Done(KeyAnswer),
+    InRedis(RedisChange),
+}
+
+/// A change of a key in Redis.
+enum RedisChange {
+    Create(Box<ShownKey>),
+    Revoke(KeyId),
+    Rotate { id: KeyId, overlap: Duration },
+}
+
+/// What becomes of an action, and the key that it was done to. The body may have a secret.
 struct KeyAnswer {
     status: u16,
     body: Value,
@@ -71,8 +91,15 @@ impl KeyAdmin {
     pub(crate) fn new(settings: &Settings, control: Option<Arc<CallerControl>>) -> Self {
         Self(settings.access.keys.as_ref().zip(control).map(|(keys, control)| {
             let rules = ArcSwap::from_pointee(rules_of(settings, keys, &control));
-            Arc::new(KeyDesk { control, rules, store: keys.file.clone().map(KeyStore) })
+            let store = keys.file.clone().map(KeyStore);
+            let redis = keys.redis.then(|| RedisDesk::new(Arc::default(), &control));
+            Arc::new(KeyDesk { control, rules, store, redis })
         }))
+    }
+
+    /// The keys in Redis, to be opened and followed, if keys are kept there.
+    pub(super) fn redis_keys(&self) -> Option<&Arc<RedisKeys>> {
+        Some(self.0.as_ref()?.redis.as_ref()?.keys())
     }
 
     /// As other settings say from now on; to be called when the policy of callers was replaced.
@@ -84,17 +111,13 @@ impl KeyAdmin {
 
     /// Carries out one of [`ACTIONS`].
     pub(super) async fn act(&self, call: AdminCall) -> AdminReply {
-        let Some(desk) = self.0.clone() else { return failed(&no_file()) };
-        let AdminCall { action, subject, query, body, .. } = call;
-        let act = move || desk.act(action.name, subject.as_deref(), query.as_deref(), &body);
-        // Files may lie on a disk that hangs.
-        match tokio::task::spawn_blocking(act).await {
-            Ok(Ok(KeyAnswer { status, body, id })) => {
+        let Some(desk) = self.0.clone() else { return failed(&no_place()) };
+        match desk.answer(call).await {
+            Ok(KeyAnswer { status, body, id }) => {
                 let subject = id.map(|id| id.to_string());
                 AdminReply { status, body: Bytes::from(body.to_string()), subject }
             }
-            Ok(Err(problem)) => failed(&problem),
-            Err(error) => failed(&KeyProblem::System(error.to_string())),
+            Err(problem) => failed(&problem),
         }
     }
 }
@@ -115,24 +138,46 @@ fn failed(problem: &KeyProblem) -> AdminReply {
     AdminReply { status: problem.status(), body: Bytes::from(body.to_string()), subject: None }
 }
 
-fn no_file() -> KeyProblem {
-    let words = "there is no file of keys to write to: set `access.keys.file`";
+fn no_place() -> KeyProblem {
+    let words =
+        "there is no place to write keys to: set `access.keys.file`, or `access.keys.redis`";
     KeyProblem::Conflict(words.to_owned())
 }
 
 impl KeyDesk {
+    async fn answer(self: Arc<Self>, call: AdminCall) -> Result<KeyAnswer, KeyProblem> {
+        let now = clock::unix_seconds();
+        let AdminCall { action, subject, query, body, .. } = call;
+        let desk = Arc::clone(&self);
+        let act = move || {
+            desk.act(
+                action.name,
+                subject.as_deref(),
+                query.as_deref().unwrap_or_default(),
+                &body,
+                now,
+            )
+        };
+        // Files may lie on a disk that hangs.
+        let step = tokio::task::spawn_blocking(act).await;
+        match step.map_err(|error| KeyProblem::System(error.to_string()))?? {
+            KeyStep::Done(answer) => Ok(answer),
+            KeyStep::InRedis(change) => self.change_in_redis(change, now).await,
+        }
+    }
+
     fn act(
         &self,
         action: &str,
         subject: Option<&str>,
-        query: Option<&str>,
+        query: &str,
         body: &[u8],
-    ) -> Result<KeyAnswer, KeyProblem> {
-        let now = clock::unix_seconds();
+        now: u64,
+    ) -> Result<KeyStep, KeyProblem> {
         let id = || key_id(subject.unwrap_or_default());
         match action {
-            "key.list" => self.list(query.unwrap_or_default(), now),
-            "key.show" => self.show(id()?, now),
+            "key.list" => self.list(query, now).map(KeyStep::Done),
+            "key.show" => self.show(id()?, now).map(KeyStep::Done),
             "key.create" => self.create(body, now),
             "key.revoke" => self.revoke(id()?, now),
             "key.rotate" => self.rotate(id()?, body, now),
@@ -188,41 +233,81 @@ impl KeyDesk {
         self.control.records(|record| record.id == id).into_iter().next()
     }
 
-    fn create(&self, body: &[u8], now: u64) -> Result<KeyAnswer, KeyProblem> {
+    fn create(&self, body: &[u8], now: u64) -> Result<KeyStep, KeyProblem> {
         let order = KeyOrder::from_json(body)?;
-        let mut rng = StdRng::from_os_rng();
-        let made =
-            self.change(|list| change::create(list, &order, &self.rules.load(), now, &mut rng))?;
-        Ok(with_secret(201, &made, now))
+        let (mut rng, rules) = (StdRng::from_os_rng(), self.rules.load());
+        if self.redis.is_some() {
+            let is_taken = |id| self.known(id).is_some();
+            let made = change::make(&order, &rules, is_taken, now, &mut rng)?;
+            return Ok(KeyStep::InRedis(RedisChange::Create(Box::new(made))));
+        }
+        let made = self.change(|list| change::create(list, &order, &rules, now, &mut rng))?;
+        Ok(KeyStep::Done(with_secret(201, KeyOrigin::File, &made, now)))
     }
 
-    fn revoke(&self, id: KeyId, now: u64) -> Result<KeyAnswer, KeyProblem> {
-        self.check_source(id)?;
+    fn revoke(&self, id: KeyId, now: u64) -> Result<KeyStep, KeyProblem> {
+        if self.is_in_redis(id)? {
+            return Ok(KeyStep::InRedis(RedisChange::Revoke(id)));
+        }
         let record = self.change(|list| change::revoke(list, id, now))?;
-        let body = shown(KeyOrigin::File, &record, now);
-        Ok(KeyAnswer { status: 200, body, id: Some(id) })
+        Ok(KeyStep::Done(revoked(KeyOrigin::File, &record, now)))
     }
 
-    fn rotate(&self, id: KeyId, body: &[u8], now: u64) -> Result<KeyAnswer, KeyProblem> {
-        self.check_source(id)?;
-        // Of one that the file brings back from an earlier time, the new secret would not be valid.
+    fn rotate(&self, id: KeyId, body: &[u8], now: u64) -> Result<KeyStep, KeyProblem> {
+        let is_in_redis = self.is_in_redis(id)?;
+        // Of one that its source brings back from an earlier time, the new secret would not be valid.
         if self.known(id).is_some_and(|(_, record)| record.revoked_at.is_some()) {
             return Err(change::revoked(id));
         }
         let overlap = overlap_from_json(body)?.unwrap_or(ROTATION_OVERLAP);
+        if is_in_redis {
+            return Ok(KeyStep::InRedis(RedisChange::Rotate { id, overlap }));
+        }
         let mut rng = StdRng::from_os_rng();
         let rules = self.rules.load();
         let made = self.change(|list| change::rotate(list, id, overlap, &rules, now, &mut rng))?;
-        Ok(with_secret(200, &made, now))
+        Ok(KeyStep::Done(with_secret(200, KeyOrigin::File, &made, now)))
     }
 
-    /// A key of the settings is changed there.
-    fn check_source(&self, id: KeyId) -> Result<(), KeyProblem> {
+    /// Whether a key is to be changed in Redis; else in the file. A key of the settings is changed there.
+    fn is_in_redis(&self, id: KeyId) -> Result<bool, KeyProblem> {
         match self.known(id) {
             Some((KeyOrigin::Settings, _)) => Err(KeyProblem::Conflict(format!(
                 "the key {id} stands in the config: change it in `access.keys.list`"
             ))),
-            Some((KeyOrigin::File | KeyOrigin::Redis, _)) | None => Ok(()),
+            Some((KeyOrigin::File, _)) => Ok(false),
+            Some((KeyOrigin::Redis, _)) => Ok(true),
+            // It may have been made just now, by another replica or by a command.
+            None => {
+                let is_in_file =
+                    |store: &KeyStore| store.read().is_ok_and(|it| it.get(id).is_some());
+                Ok(self.redis.is_some() && !self.store.as_ref().is_some_and(is_in_file))
+            }
+        }
+    }
+
+    async fn change_in_redis(
+        &self,
+        change: RedisChange,
+        now: u64,
+    ) -> Result<KeyAnswer, KeyProblem> {
+        let (redis, source) = (self.redis.as_ref().ok_or_else(no_place)?, KeyOrigin::Redis);
+        match change {
+            RedisChange::Create(made) => {
+                redis.add(&made.record).await?;
+                Ok(with_secret(201, source, &made, now))
+            }
+            RedisChange::Revoke(id) => {
+                let record = redis.change(id, |list| change::revoke(list, id, now)).await?;
+                Ok(revoked(source, &record, now))
+            }
+            RedisChange::Rotate { id, overlap } => {
+                let (mut rng, rules) = (StdRng::from_os_rng(), self.rules.load_full());
+                let rotate =
+                    |list: &mut KeyList| change::rotate(list, id, overlap, &rules, now, &mut rng);
+                let made = redis.change(id, rotate).await?;
+                Ok(with_secret(200, source, &made, now))
+            }
         }
     }
 
@@ -231,7 +316,7 @@ impl KeyDesk {
         &self,
         change: impl FnOnce(&mut KeyList) -> Result<T, KeyProblem>,
     ) -> Result<T, KeyProblem> {
-        let store = self.store.as_ref().ok_or_else(no_file)?;
+        let store = self.store.as_ref().ok_or_else(no_place)?;
         let _turn = self.control.file_turn();
         let ChangedKeys { outcome, records } = store.change(change)?;
         for problem in self.control.take_keys(KeyOrigin::File, records) {
@@ -247,8 +332,12 @@ fn shown(source: KeyOrigin, record: &KeyRecord, now: u64) -> Value {
     value
 }
 
-fn with_secret(status: u16, made: &ShownKey, now: u64) -> KeyAnswer {
-    let mut body = shown(KeyOrigin::File, &made.record, now);
+fn revoked(source: KeyOrigin, record: &KeyRecord, now: u64) -> KeyAnswer {
+    KeyAnswer { status: 200, body: shown(source, record, now), id: Some(record.id) }
+}
+
+fn with_secret(status: u16, source: KeyOrigin, made: &ShownKey, now: u64) -> KeyAnswer {
+    let mut body = shown(source, &made.record, now);
     body["key"] = json!(made.text.expose());
     KeyAnswer { status, body, id: Some(made.record.id) }
 }

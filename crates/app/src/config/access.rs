@@ -69,8 +69,8 @@ section! {
         /// A file with one key per line, as `wellhead key` writes it. It is read again within 2 s when
         /// it has changed.
         file: Option<PathBuf> = derived("none"),
-        /// Whether the keys are kept in the Redis of `shared`, for all replicas. A change is in use
-        /// everywhere within 2 s, and within 60 s if a message is lost.
+        /// Whether keys are kept in the Redis of `shared`, for all replicas. `POST /keys` on the admin listener
+        /// makes them there, also if there is a file. A change is in use everywhere within 2 s.
         redis: bool = default(false),
         /// Keys written here, without their secrets.
         list: Vec<AccessKey> = default(Vec::new()),

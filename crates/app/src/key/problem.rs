@@ -12,6 +12,9 @@ pub(crate) enum KeyProblem {
     /// The key, or the settings, do not allow it.
     #[error("{0}")]
     Conflict(String),
+    /// What keeps the keys is away or refuses: the next attempt may succeed.
+    #[error("{0}")]
+    Unavailable(String),
     /// The system did not give what was needed.
     #[error("{0}")]
     System(String),
@@ -30,6 +33,7 @@ impl KeyProblem {
             Self::NotFound(_) => 404,
             Self::Conflict(_) => 409,
             Self::System(_) => 500,
+            Self::Unavailable(_) => 503,
         }
     }
 }

@@ -13,17 +13,17 @@ use rand::rngs::StdRng;
 use tokio::time::{sleep, timeout};
 use wellhead_access::{
     ApiKey, BadKeyReason, CallCharge, ClientFacts, Denied, KeyRecord, LimitDenied, MeterTime,
-    MeteredCall, NewKey, Pepper, SubjectMeter,
+    MeteredCall, NewKey, Pepper, SubjectMeter, UnixSeconds,
 };
 use wellhead_eth::MethodTable;
 use wellhead_front::CallerControl;
 use wellhead_kit::RedisServer;
 use wellhead_limit::lease::{LEASE, LeasedLimit};
-use wellhead_store::KeyDirectory;
+use wellhead_store::DirectoryWrite;
 use wellhead_upstream::{Bound, Payload, Verdict, VerdictClass};
 
 use super::*;
-use crate::access::directory;
+use crate::access::{RedisKeys, directory};
 use crate::assemble::{Assembly, Recorders};
 use crate::config::{self, Settings};
 
@@ -383,7 +383,7 @@ async fn a_key_put_by_one_is_valid_at_all_and_a_revoked_one_is_refused_everywher
     let fleet: Vec<_> =
         (0..REPLICAS).map(|seed| SharingReplica::start(&settings, seed.into())).collect();
     let store = settings.shared.as_ref().expect("set");
-    let (mut directories, mut tasks) = (Vec::<KeyDirectory>::new(), tokio::task::JoinSet::new());
+    let (mut followed, mut tasks) = (Vec::<Arc<RedisKeys>>::new(), tokio::task::JoinSet::new());
     let mut rng = StdRng::seed_from_u64(7);
     let [first, second] =
         [(); 2].map(|()| ApiKey::generate("test", &mut rng).expect("a good word"));
@@ -396,20 +396,26 @@ async fn a_key_put_by_one_is_valid_at_all_and_a_revoked_one_is_refused_everywher
     };
     assert_eq!(of_all(&first), ["not known"; 3], "nothing was read yet");
     for (seed, replica) in (0..).zip(&fleet) {
-        let directory = directory::open(store, SmallRng::seed_from_u64(seed)).expect("a Redis");
-        directories.push(directory.clone());
-        let control = Arc::clone(replica.control());
-        tasks.spawn(directory::follow(control, directory, Duration::from_secs(4)));
+        let (keys, control) = (Arc::<RedisKeys>::default(), Arc::clone(replica.control()));
+        keys.open(store, SmallRng::seed_from_u64(seed)).expect("a Redis");
+        followed.push(Arc::clone(&keys));
+        tasks.spawn(directory::follow(control, keys, Duration::from_secs(4)));
     }
     until("the first look", || of_all(&first) == ["wrong"; 3]).await;
+    let put = async |replica: usize, id: &str, line: &str| {
+        let mut writer = followed[replica].writer().await.expect("it is there");
+        let entry = writer.read(id).await.expect("it is there");
+        let made = writer.replace(&entry, line.as_bytes()).await;
+        assert!(matches!(made, Ok(DirectoryWrite::Made(_))), "{made:?}");
+    };
     for key in [&first, &second] {
-        let line = record(key).to_line();
-        directories[0].put(&key.id.to_string(), line.as_bytes()).await.expect("put");
+        put(0, key.id.as_str(), &record(key).to_line()).await;
     }
-    directories[2].put("garbage", b"{}").await.expect("put");
+    put(2, "garbage", "{}").await;
     until("the keys", || of_all(&first) == ["acme"; 3] && of_all(&second) == ["acme"; 3]).await;
-    assert_eq!(directories[1].delete(&first.id.to_string()).await, Ok(true));
-    until("the end of one", || of_all(&first) == ["wrong"; 3]).await;
+    let ended = KeyRecord { revoked_at: Some(UnixSeconds(1)), ..record(&first) };
+    put(1, first.id.as_str(), &ended.to_line()).await;
+    until("the end of one", || of_all(&first) == ["BadKey(Ended)"; 3]).await;
     assert_eq!(of_all(&second), ["acme"; 3]);
     drop(redis);
     until("that the keys are too old", || of_all(&second) == ["not known"; 3]).await;

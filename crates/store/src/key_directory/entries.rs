@@ -29,6 +29,11 @@ pub struct KeySnapshot {
 }
 
 impl KeySnapshot {
+    /// The number of the last change in it.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// The value of this id.
     pub fn get(&self, id: &str) -> Option<&Bytes> {
         self.entries.get(id)
@@ -193,7 +198,7 @@ impl DirectorySource<'_> {
 
 const WRONG: DirectoryReadError = DirectoryReadError::Away("its answer is none");
 
-fn text(value: &Value) -> Option<&str> {
+pub(super) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(text) => std::str::from_utf8(text).ok(),
         Value::SimpleString(text) => Some(text),
@@ -201,7 +206,7 @@ fn text(value: &Value) -> Option<&str> {
     }
 }
 
-fn bytes_of(value: Value) -> Option<Bytes> {
+pub(super) fn bytes_of(value: Value) -> Option<Bytes> {
     match value {
         Value::BulkString(bytes) => Some(Bytes::from(bytes)),
         _ => None,

@@ -1,10 +1,17 @@
-//! Keys over the admin listener, on a file.
+//! Keys over the admin listener, on a file, and as far as it goes without a Redis.
 
-use wellhead_access::{AccessTable, ApiKey, KeyReturn};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use wellhead_access::{AccessTable, ApiKey, KeyReturn, Pepper, UnixSeconds};
 
 use super::*;
 use crate::access::plan;
 use crate::config;
+
+const NO_PLACE: &str =
+    "there is no place to write keys to: set `access.keys.file`, or `access.keys.redis`";
+const AWAY: &str = "Redis cannot be reached, or is too slow: nothing was changed; try again later";
 
 struct Bench {
     desk: Arc<KeyDesk>,
@@ -16,8 +23,9 @@ fn bench(keys: &str) -> Bench {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.jsonl");
     let keys = keys.replace("FILE", &path.display().to_string());
+    let shared = if keys.contains("redis") { "shared: { redis: \"redis://a\" }\n" } else { "" };
     let yaml = format!(
-        "chains: {{ ethereum: {{ id: 1, upstreams: [{{ url: \"http://a\" }}] }} }}\n\
+        "{shared}chains: {{ ethereum: {{ id: 1, upstreams: [{{ url: \"http://a\" }}] }} }}\n\
          tenants: {{ acme: {{}} }}\naccess: {{ keys: {{ {keys} }} }}"
     );
     let settings = config::sound(&yaml);
@@ -31,7 +39,19 @@ impl Bench {
     /// The status and the body of an answer.
     fn act(&self, action: &str, subject: Option<&str>, query: &str, body: &str) -> (u16, Value) {
         let body = body.replace('\'', "\"");
-        match self.desk.act(action, subject, Some(query), body.as_bytes()) {
+        let now = clock::unix_seconds();
+        let answer = match self.desk.act(action, subject, query, body.as_bytes(), now) {
+            Ok(KeyStep::Done(answer)) => Ok(answer),
+            Ok(KeyStep::InRedis(change)) => {
+                let done = pin!(self.desk.change_in_redis(change, now));
+                let Poll::Ready(answer) = done.poll(&mut Context::from_waker(Waker::noop())) else {
+                    panic!("Redis is not waited for before the control loops start");
+                };
+                answer
+            }
+            Err(problem) => Err(problem),
+        };
+        match answer {
             Ok(answer) => (answer.status, answer.body),
             Err(problem) => (problem.status(), json!({ "error": problem.to_string() })),
         }
@@ -159,12 +179,7 @@ fn keys_of_the_config_are_shown_and_changed_there() {
         "",
         (409, "the key 00000001 stands in the config: change it in `access.keys.list`"),
     );
-    bench.check(
-        "key.create",
-        "",
-        "{'tenant':'acme'}",
-        (409, "there is no file of keys to write to: set `access.keys.file`"),
-    );
+    bench.check("key.create", "", "{'tenant':'acme'}", (409, NO_PLACE));
 }
 
 #[test]
@@ -190,7 +205,56 @@ fn a_long_list_has_pages() {
 
 #[test]
 fn without_keys_the_answer_says_what_to_set() {
-    let reply = failed(&no_file());
+    let reply = failed(&no_place());
     assert_eq!(reply.status, 409);
-    assert!(std::str::from_utf8(&reply.body).unwrap().contains("set `access.keys.file`"));
+    assert_eq!(reply.body, json!({ "error": NO_PLACE }).to_string());
+}
+
+/// The record of a key of the tenant that there is.
+fn record(id: &str) -> KeyRecord {
+    KeyRecord::new(id.parse().unwrap(), Pepper::well_known().hash("x"), "acme")
+}
+
+#[test]
+fn without_a_redis_that_answers_nothing_is_changed() {
+    let bench = bench("redis: true");
+    let known = record("00000001");
+    assert_eq!(bench.desk.control.take_keys(KeyOrigin::Redis, vec![known.clone()]), [""; 0]);
+    bench.check("key.create", "", "{'tenant':'acme'}", (503, AWAY));
+    // It may be one that another replica has made just now.
+    for id in ["00000001", "00000002"] {
+        bench.check("key.revoke", id, "", (503, AWAY));
+        bench.check("key.rotate", id, "", (503, AWAY));
+    }
+    bench.check(
+        "key.create",
+        "",
+        "{'tenant':'acne'}",
+        (400, "tenant: there is no tenant `acne`: there are acme"),
+    );
+    let records = bench.desk.control.records(|_| true);
+    assert_eq!(records, [(KeyOrigin::Redis, known)]);
+    assert_eq!(bench.act("key.show", Some("00000001"), "", "").1["source"], "redis");
+}
+
+/// New keys go to where all replicas read them; those that there are stay where they are.
+#[test]
+fn with_a_file_and_redis_a_key_is_changed_where_it_is() {
+    let bench = bench("file: \"FILE\", redis: true");
+    let ended = KeyRecord { revoked_at: Some(UnixSeconds(1)), ..record("00000003") };
+    let _ = bench.desk.control.take_keys(KeyOrigin::Redis, vec![record("00000002"), ended]);
+    let (in_file, unread) = (record("00000001"), record("00000004"));
+    let lines = format!("{}\n{}\n", in_file.to_line(), unread.to_line());
+    std::fs::write(&bench.path, &lines).unwrap();
+    let _ = bench.desk.control.take_keys(KeyOrigin::File, vec![in_file]);
+    bench.check("key.create", "", "{'tenant':'acme'}", (503, AWAY));
+    bench.check("key.revoke", "00000002", "", (503, AWAY));
+    bench.check("key.rotate", "00000003", "", (409, "the key 00000003 is revoked: make a new one"));
+    bench.check("key.revoke", "00000005", "", (503, AWAY));
+    assert_eq!(std::fs::read_to_string(&bench.path).unwrap(), lines);
+    for id in ["00000001", "00000004"] {
+        assert_eq!(bench.act("key.rotate", Some(id), "", "").0, 200);
+        let (status, answer) = bench.act("key.revoke", Some(id), "", "");
+        assert_eq!((status, answer["source"].as_str()), (200, Some("file")));
+    }
 }
