@@ -6,6 +6,8 @@
 //! the time that was measured, so they hold on a machine of any speed. What each phase let through is
 //! printed.
 //!
+//! Their keys are in it as well, and are changed over the admin listener of one for all (`with_redis::keys`).
+//!
 //! The tests of `store` and `app` show the same of keepers and assemblies within one process.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may stop where it likes")]

@@ -1,6 +1,7 @@
 //! What may become of the store.
 
 mod in_flight;
+mod keys;
 
 use std::time::Duration;
 
