@@ -14,7 +14,7 @@ use super::{OTHER, UsageAmounts, UsageKey, UsageMinute};
 /// Sums of one answer. What is beyond it is in a sum whose names are all `other`.
 const SUMS_MAX: usize = 10_000;
 
-/// The names to sum by: which of [`UsageKey::COLUMNS`].
+/// The names to sum by: which of the columns of a `UsageKey`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UsageBy([bool; 7]);
 
