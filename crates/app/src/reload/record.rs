@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
 use wellhead_proxy::ConfigStatus;
-use wellhead_telemetry::series::{EncodeResult, NO_LABELS, by, counter, gauge};
+use wellhead_telemetry::series::{EncodeResult, by, counter};
 
 /// Shared by the control thread, which writes it, and the admin pages.
 #[derive(Debug, Clone)]
@@ -73,7 +75,8 @@ impl ReloadRecord {
             ),
         ];
         for (name, help, value) in gauges {
-            gauge(encoder, name, help, [(NO_LABELS, value)])?;
+            let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(family)?;
         }
         let results = [("applied", status.generation - 1), ("failed", failed)];
         counter(
