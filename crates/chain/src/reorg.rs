@@ -68,10 +68,11 @@ impl Reorgs {
         orphaned.find(|(_, it)| it == hash).map(|(number, _)| *number)
     }
 
-    /// Notes that the head went from one height to another.
+    /// Adds a reorg that moved the head from the height `from` to `to`.
     fn push(
         &mut self,
-        (from, to): (u64, u64),
+        from: u64,
+        to: u64,
         depth: u64,
         orphaned: Vec<(u64, BlockHash)>,
         seen_at: Instant,
@@ -154,7 +155,7 @@ impl CanonicalChain {
 
     /// Takes everything back: it was another chain's.
     pub(crate) fn clear(&mut self, old: u64, now: Instant) {
-        self.reorgs.push((old, 0), old, std::mem::take(&mut self.blocks), now);
+        self.reorgs.push(old, 0, old, std::mem::take(&mut self.blocks), now);
     }
 
     /// Makes this block the head. `old` is the head before it.
@@ -191,6 +192,6 @@ impl CanonicalChain {
         }
         orphaned.sort_unstable();
         let depth = old.saturating_sub(parted.unwrap_or(number).min(number));
-        self.reorgs.push((old, number), depth, orphaned, now);
+        self.reorgs.push(old, number, depth, orphaned, now);
     }
 }

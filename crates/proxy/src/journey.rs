@@ -221,6 +221,17 @@ impl Proxy {
         (refused(refusal, &parse(body, limits), body, limits), Line::rejected(received_at))
     }
 
+    fn reject_unreadable(
+        &self,
+        error: ParseError,
+        body: &Bytes,
+        received_at: Instant,
+    ) -> (Answer, Line) {
+        let refusal = Refusal::unreadable(&error);
+        let answer = refused(&refusal, &Err(error), body, self.settings.limits);
+        (answer, Line::rejected(received_at))
+    }
+
     async fn journey<'a>(
         &'a self,
         worker: &'a WorkerChains,
@@ -241,10 +252,7 @@ impl Proxy {
         }
         let packet = match parse(body, limits) {
             Ok(packet) => packet,
-            Err(error) => {
-                let (refusal, packet) = (Refusal::unreadable(&error), Err(error));
-                return (refused(&refusal, &packet, body, limits), Line::rejected(received_at));
-            }
+            Err(error) => return self.reject_unreadable(error, body, received_at),
         };
         closing.holds(&packet);
         let selection = match Selection::read(target.select, &chain.roster) {
@@ -258,8 +266,10 @@ impl Proxy {
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
         let (ctx, progress) = (&closing.ctx, &closing.progress);
         let mut request = RequestContext::new(chain, upstreams, ctx, view, total, progress);
-        (request.selection, request.terms) = (selection, Some(&self.terms));
-        (request.subscriber, request.trace) = (subscriber, closing.trace());
+        request.selection = selection;
+        request.terms = Some(&self.terms);
+        request.subscriber = subscriber;
+        request.trace = closing.trace();
         let place = match charge::take_place(&request).await {
             Ok(place) => place,
             Err(refusal) => return self.reject(&refusal, body, received_at),

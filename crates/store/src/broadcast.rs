@@ -17,7 +17,7 @@ use tokio::time::{Instant, interval, timeout};
 use tracing::{info, warn};
 use wellhead_telemetry::SecretUrl;
 
-use crate::reconnect::{self, KeptConnection, LinkEnd};
+use crate::reconnect::{self, KeptConnection, LinkEnd, Reconnect};
 use crate::shared::link;
 use crate::subscription::ChannelSubscription;
 use crate::{AbortOnDrop, NotRedis};
@@ -136,7 +136,8 @@ impl ReplicaChannel {
         let body_max = form.message_max.saturating_sub(SENDER_BYTES);
         let core = Arc::new(BroadcastCore::default());
         let id = ReplicaId(rng.random());
-        let (place, pauses) = (url.clone(), (bounds.pause_min, bounds.pause_max));
+        let place = url.clone();
+        let reconnect = Reconnect::new(bounds.pause_min, bounds.pause_max);
         let task = BroadcastTask {
             core: Arc::clone(&core),
             client,
@@ -147,7 +148,7 @@ impl ReplicaChannel {
             to_publish,
             incoming,
         };
-        let closer = reconnect::keep(task, pauses, rng);
+        let closer = reconnect::keep(task, reconnect, rng);
         Ok((Self { core, outgoing, id, body_max, _closer: closer }, received))
     }
 

@@ -26,7 +26,7 @@ use tracing::{info, warn};
 use wellhead_limit::Permits;
 use wellhead_telemetry::SecretUrl;
 
-use crate::reconnect::{self, KeptConnection, LinkEnd};
+use crate::reconnect::{self, KeptConnection, LinkEnd, Reconnect};
 use crate::shared::link::{self, LinkHealth};
 use crate::{AbortOnDrop, NotRedis};
 
@@ -151,8 +151,8 @@ impl SharedFilters {
             replica: format!("{:016x}", rng.random::<u64>()),
         });
         let keeper = FilterLinkKeeper { core: Arc::clone(&core), client, place: url.clone() };
-        let pauses = (core.bounds.pause_min, core.bounds.pause_max);
-        Ok(Self { core, _closer: reconnect::keep(keeper, pauses, rng) })
+        let reconnect = Reconnect::new(core.bounds.pause_min, core.bounds.pause_max);
+        Ok(Self { core, _closer: reconnect::keep(keeper, reconnect, rng) })
     }
 
     /// What the store has under `name`. A filter that is there is kept anew. `known` are stamps whose value the

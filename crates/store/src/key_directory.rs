@@ -33,7 +33,7 @@ pub use self::writer::{DirectoryEntry, DirectoryError, DirectoryWrite, Directory
 
 use self::entries::{DirectoryReadError, DirectorySource, EntryChange};
 use self::writer::ID_MAX;
-use crate::reconnect::{self, KeptConnection, LinkEnd};
+use crate::reconnect::{self, KeptConnection, LinkEnd, Reconnect};
 use crate::shared::link;
 use crate::subscription::ChannelSubscription;
 use crate::{AbortOnDrop, Clock, NotRedis};
@@ -136,8 +136,8 @@ impl KeyDirectory {
         });
         let (place, reader) = (url.clone(), client.clone());
         let task = DirectoryReader { core: Arc::clone(&core), client: reader, place };
-        let pauses = (core.bounds.pause_min, core.bounds.pause_max);
-        Ok(Self { core, client, _closer: reconnect::keep(task, pauses, rng) })
+        let reconnect = Reconnect::new(core.bounds.pause_min, core.bounds.pause_max);
+        Ok(Self { core, client, _closer: reconnect::keep(task, reconnect, rng) })
     }
 
     /// The entries as of the last look, and each change of them; `None` before the first.

@@ -50,8 +50,9 @@ pub use self::status::LeaseStatus;
 use self::registry::Registry;
 use self::round::LeaseRounds;
 use self::status::LeaseCounters;
+use crate::reconnect::{self, Reconnect};
 use crate::shared::link;
-use crate::{AbortOnDrop, Clock, NotRedis, reconnect};
+use crate::{AbortOnDrop, Clock, NotRedis};
 
 /// Tells the time since the epoch by which the limits are asked. It never goes back, except that a
 /// step back is survived: all limits begin anew.
@@ -143,8 +144,8 @@ impl LeaseKeeper {
             unix,
         });
         let rounds = LeaseRounds::new(Arc::clone(&core), client, url.clone(), replica, queue);
-        let pauses = (core.bounds.pause_min, core.bounds.pause_max);
-        Ok(Self { core, rings, _closer: reconnect::keep(rounds, pauses, rng) })
+        let reconnect = Reconnect::new(core.bounds.pause_min, core.bounds.pause_max);
+        Ok(Self { core, rings, _closer: reconnect::keep(rounds, reconnect, rng) })
     }
 
     /// Serves this limit from now on, under this name, until it is dropped everywhere else. Limits

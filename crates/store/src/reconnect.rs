@@ -27,14 +27,13 @@ pub(crate) struct LinkEnd {
 
 /// Connects again and again, in a task of this runtime, until what is returned is dropped.
 ///
-/// The pauses are between `min` and `max`; `rng` spreads the attempts of replicas.
+/// `rng` spreads the attempts of replicas.
 pub(crate) fn keep(
     mut kept: impl KeptConnection,
-    (min, max): (Duration, Duration),
+    mut reconnect: Reconnect,
     mut rng: SmallRng,
 ) -> Arc<AbortOnDrop> {
     let task = tokio::spawn(async move {
-        let mut reconnect = Reconnect::new(min, max);
         loop {
             let reason = match kept.serve().await {
                 Ok(end) => {
@@ -54,7 +53,7 @@ pub(crate) fn keep(
 
 /// Pauses double from the shortest to the longest. Of failures in a row only the first is logged.
 #[derive(Debug)]
-struct Reconnect {
+pub(crate) struct Reconnect {
     min: Duration,
     max: Duration,
     next: Duration,
@@ -62,7 +61,7 @@ struct Reconnect {
 }
 
 impl Reconnect {
-    fn new(min: Duration, max: Duration) -> Self {
+    pub(crate) fn new(min: Duration, max: Duration) -> Self {
         Self { min, max, next: min, is_logged: false }
     }
 

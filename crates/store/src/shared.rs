@@ -32,9 +32,10 @@ use wellhead_limit::{Held, Permits};
 use wellhead_telemetry::SecretUrl;
 
 use self::link::{Keeper, Link};
+use crate::reconnect::{self, Reconnect};
 use crate::record::{self, FORMAT, HEADER, Unusable};
 use crate::stats::{Counters, Snapshot, State};
-use crate::{AbortOnDrop, Clock, Digest, reconnect};
+use crate::{AbortOnDrop, Clock, Digest};
 
 /// What the shared tier may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,8 +141,8 @@ impl SharedTier {
             queued_bytes: Held::default(),
         });
         let keeper = Keeper { inner: Arc::clone(&inner), client, place: url.clone() };
-        let pauses = (inner.bounds.pause_min, inner.bounds.pause_max);
-        let closer = reconnect::keep(keeper, pauses, rng);
+        let reconnect = Reconnect::new(inner.bounds.pause_min, inner.bounds.pause_max);
+        let closer = reconnect::keep(keeper, reconnect, rng);
         tokio::spawn(deliver(Arc::clone(&inner), queue));
         Ok(Self { inner, jobs, _closer: closer })
     }
