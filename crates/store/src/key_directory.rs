@@ -106,6 +106,8 @@ struct DirectoryCore {
     snapshot: watch::Sender<Option<Arc<KeySnapshot>>>,
     bounds: DirectoryBounds,
     unix: Clock,
+    /// A change was made from here. It may not have been read back yet.
+    was_changed: AtomicBool,
     is_away: AtomicBool,
     away_since: AtomicU64,
     reads: AtomicU64,
@@ -126,6 +128,7 @@ impl KeyDirectory {
         let client = link::subscriber(url).map_err(|_| NotRedis)?;
         let core = Arc::new(DirectoryCore {
             snapshot: watch::Sender::new(None),
+            was_changed: AtomicBool::new(false),
             is_away: AtomicBool::new(true),
             away_since: AtomicU64::new(unix()),
             bounds,
@@ -149,12 +152,12 @@ impl KeyDirectory {
 
     /// What changes entries. Connects anew, within [`DirectoryBounds::answer_within`].
     pub async fn writer(&self) -> Result<DirectoryWriter, DirectoryError> {
-        let (bounds, config) = (self.core.bounds.clone(), AsyncConnectionConfig::new());
-        let connecting = link::connect(&self.client, &config, bounds.answer_within);
+        let (core, config) = (Arc::clone(&self.core), AsyncConnectionConfig::new());
+        let connecting = link::connect(&self.client, &config, core.bounds.answer_within);
         let connection = Box::pin(connecting).await.map_err(|_| DirectoryError::Away)?;
         // After a restore of older data there are fewer changes than are known here, but there are some.
-        let version_min = u64::from(self.core.known_version() > 0);
-        Ok(DirectoryWriter { connection, bounds, version_min })
+        let version_min = u64::from(core.knows_changes());
+        Ok(DirectoryWriter { connection, core, version_min })
     }
 
     /// How it is.
@@ -177,9 +180,10 @@ impl fmt::Debug for KeyDirectory {
 }
 
 impl DirectoryCore {
-    /// The number of the last change that was read; 0: there was none.
-    fn known_version(&self) -> u64 {
-        self.snapshot.borrow().as_ref().map_or(0, |known| known.version)
+    /// Changes were read, or made from here: a store that has none has lost its data.
+    fn knows_changes(&self) -> bool {
+        let was_read = self.snapshot.borrow().as_ref().is_some_and(|known| known.version > 0);
+        was_read || self.was_changed.load(Relaxed)
     }
 }
 
@@ -268,11 +272,10 @@ impl DirectoryReader {
         &self,
         source: &DirectorySource<'_>,
     ) -> Result<Arc<KeySnapshot>, DirectoryReadError> {
-        let known = self.core.known_version();
         // Before it is asked: what it answers may be as old as the question.
-        let read_at = Instant::now().into_std();
+        let (knows_changes, read_at) = (self.core.knows_changes(), Instant::now().into_std());
         let version = source.version().await?;
-        if version == 0 && known > 0 {
+        if version == 0 && knows_changes {
             return Err(DirectoryReadError::Lost);
         }
         let (entries, left_out) = source.read().await?;

@@ -5,6 +5,8 @@
 //! ([`DirectoryError::Unanswered`]).
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +14,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Value};
 use tokio::time::timeout;
 
-use super::DirectoryBounds;
+use super::DirectoryCore;
 use super::entries::{bytes_of, text};
 
 /// Ids are at most so long, in bytes.
@@ -63,26 +65,27 @@ pub enum DirectoryWrite {
 /// Changes entries, on a connection of its own: changes are rare, and made by people.
 pub struct DirectoryWriter {
     pub(super) connection: MultiplexedConnection,
-    pub(super) bounds: DirectoryBounds,
+    pub(super) core: Arc<DirectoryCore>,
     /// The least number that the last change has, unless the store has lost its data.
     pub(super) version_min: u64,
 }
 
 impl fmt::Debug for DirectoryWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DirectoryWriter").field("bounds", &self.bounds).finish_non_exhaustive()
+        f.debug_struct("DirectoryWriter").field("bounds", &self.core.bounds).finish_non_exhaustive()
     }
 }
 
 impl DirectoryWriter {
     /// The entry as it is in the store now.
     pub async fn read(&mut self, id: &str) -> Result<DirectoryEntry, DirectoryError> {
+        let bounds = &self.core.bounds;
         let mut asks = Pipeline::with_capacity(3);
-        asks.cmd("HGET").arg(self.bounds.hash()).arg(id);
-        asks.cmd("GET").arg(self.bounds.version());
+        asks.cmd("HGET").arg(bounds.hash()).arg(id);
+        asks.cmd("GET").arg(bounds.version());
         asks.cmd("TIME");
         let asking = self.connection.send_packed_commands(&asks, 0, 3);
-        let answers = match timeout(self.bounds.answer_within, asking).await {
+        let answers = match timeout(bounds.answer_within, asking).await {
             Ok(answers) => answers.map_err(|why| refused(&why))?,
             Err(_) => return Err(DirectoryError::Away),
         };
@@ -106,7 +109,7 @@ impl DirectoryWriter {
         entry: &DirectoryEntry,
         value: &[u8],
     ) -> Result<DirectoryWrite, DirectoryError> {
-        let (bounds, id) = (&self.bounds, &entry.id);
+        let (bounds, id) = (&self.core.bounds, &entry.id);
         let is_id = (1..=ID_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
         if !is_id || value.len() > bounds.value_bytes_max {
             return Err(DirectoryError::TooLarge);
@@ -121,7 +124,13 @@ impl DirectoryWriter {
         let answer = timeout(bounds.answer_within, self.connection.send_packed_command(&call));
         match answer.await {
             Ok(Ok(Value::ServerError(why))) => Err(refusal_of(why.code())),
-            Ok(Ok(answer)) => outcome(&answer),
+            Ok(Ok(answer)) => {
+                let outcome = outcome(&answer);
+                if matches!(outcome, Ok(DirectoryWrite::Made(_))) {
+                    self.core.was_changed.store(true, Relaxed);
+                }
+                outcome
+            }
             Ok(Err(why)) if why.is_unrecoverable_error() => Err(DirectoryError::Unanswered),
             Ok(Err(why)) => Err(refused(&why)),
             Err(_) => Err(DirectoryError::Unanswered),

@@ -173,6 +173,20 @@ async fn away_it_stays_as_it_was() {
     }
 }
 
+/// A replica that made a change knows of it although it cannot read it.
+#[tokio::test]
+async fn a_loss_is_noticed_by_the_replica_that_made_the_only_change() {
+    let redis = RedisServer::valkey();
+    let mut raw = super::lease_script::connect(&redis).await;
+    raw_call(&mut raw, &["HSET", "wh:{test}:keys", "large", "123"]).await;
+    let bounds = DirectoryBounds { bytes_max: 2, ..bounds() };
+    let directory = start(&redis, bounds, &Time::at(1_000));
+    assert_eq!(put(&directory, "a", b"1").await, Ok(1));
+    raw_call(&mut raw, &["FLUSHALL"]).await;
+    assert_eq!(put(&directory, "b", b"2").await, Err(DirectoryError::Lost));
+    assert!(directory.entries().borrow().is_none(), "it read nothing");
+}
+
 #[tokio::test]
 async fn a_look_that_finds_nothing_new_says_so() {
     let (_redis, time, one, _other) = two().await;
