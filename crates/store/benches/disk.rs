@@ -72,7 +72,7 @@ async fn main() {
     }
 }
 
-/// Until so many values are written, or lost.
+/// Waits until the disk has written or dropped `put` values.
 async fn until_written(disk: &Disk, put: u64) {
     while disk.stats().written + disk.stats().dropped < put {
         sleep(Duration::from_millis(1)).await;

@@ -25,7 +25,7 @@ const FINALITY_FOR: Duration = Duration::from_secs(600);
 /// For this long after the last call that could be sent by block hash, wellhead tests which
 /// upstreams honour hashes.
 const BLOCK_HASHES_FOR: Duration = Duration::from_secs(600);
-/// A need that was noted is not noted again for so long: the request path should not share a hot cache line.
+/// A need is noted at most once in this time: requests on all cores would otherwise write to one cache line.
 const NOTED_FOR: Duration = Duration::from_millis(249);
 
 /// The shared signs of life of one chain.

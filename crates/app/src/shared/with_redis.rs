@@ -27,7 +27,7 @@ use crate::access::{RedisKeys, directory};
 use crate::assemble::{Assembly, Recorders};
 use crate::config::{self, Settings};
 
-/// How long something may take that only a broken machine delays for so long.
+/// The longest wait: a step that takes longer has failed.
 const BROKEN: Duration = Duration::from_secs(120);
 
 const REPLICAS: u32 = 3;

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::DirectoryCore;
 use super::entries::{bytes_of, text};
 
-/// Ids are at most so long, in bytes.
+/// The longest id, in bytes.
 pub(super) const ID_MAX: usize = 64;
 
 /// Why a change was not made, or may not have been.

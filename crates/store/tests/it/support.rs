@@ -14,8 +14,8 @@ use wellhead_store::{Clock, Digest, Disk, DiskBounds};
 
 pub(crate) const FOREVER: Duration = Duration::MAX;
 
-/// How long something may take that only a broken machine delays for so long, and longer than
-/// any limit of the tests, the patience of a keeper with a ping included.
+/// The longest wait: a step that takes longer has failed. No limit of the tests is longer, nor is the time in which a
+/// keeper expects the answer to a ping.
 pub(crate) const BROKEN: Duration = Duration::from_secs(120);
 
 /// A clock that the test sets.

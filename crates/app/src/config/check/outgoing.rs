@@ -126,7 +126,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Credentials that anybody on the way to a public place can read.
+    /// Warns where a URL without TLS sends credentials to a public address.
     pub(super) fn clear_text(&mut self, place: &SettingPath, url: &Url, hint: &str) {
         if !is_private(url) {
             self.warning(place, "credentials are sent in clear text over the internet", hint);

@@ -28,7 +28,7 @@ use crate::steps::planning::{Planned, make_plan};
 use crate::steps::search::division::{Division, addresses_hint, hint, refusal};
 use crate::steps::tiers;
 
-/// What was made here of so many bytes, counted below the ceiling on answers; `None` when there is no room for it.
+/// Makes an answer of `bytes` bytes and counts it against the ceiling on answers; `None` if the ceiling has no room.
 pub(crate) fn hold(
     bytes: usize,
     answers: &Arc<Ceiling>,

@@ -30,7 +30,7 @@ fn bounds() -> FilterStoreBounds {
 /// Until looks are answered, or fail.
 async fn until_here(filters: &SharedFilters, is_here: bool) {
     let seen = async {
-        while filters.look("of nobody", &[]).await.is_ok() != is_here {
+        while filters.look("unknown", &[]).await.is_ok() != is_here {
             // Between two looks; the loop has a limit.
             sleep(Duration::from_millis(2)).await;
         }
