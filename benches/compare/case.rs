@@ -140,7 +140,7 @@ impl Case {
         }
     }
 
-    /// Who takes part, nginx first.
+    /// The contenders, nginx first.
     pub(crate) fn kinds(self) -> &'static [Kind] {
         match self {
             // What goes upstream does not differ where nothing does.

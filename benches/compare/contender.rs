@@ -64,7 +64,7 @@ pub(crate) async fn start_upstream(kind: UpstreamKind) -> Node {
     }
 }
 
-/// Who is compared.
+/// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The bar: others are told as multiples of it.

@@ -1,5 +1,5 @@
 //! The load of stage C while one of the two upstreams fails; or, with a rate, so many
-//! calls a second that do not wait for each other: users who wait for a slow answer ask less.
+//! calls a second that do not wait for each other: users that wait for a slow answer ask less.
 //!
 //! Each case has a fresh process. What is permanent is there before the first call;
 //! what comes over an upstream comes after a quarter of the time and goes after three.

@@ -27,10 +27,10 @@ const USERS_MAX: u64 = 3000;
 const USERS_AT_FIRST_MAX: u64 = 1500;
 const REASONS_MAX: usize = 6;
 
-/// Who calls, and for how long.
+/// How clients call, and for how long.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Shape {
-    /// So many users, each waiting for its answers, who come evenly within `ramp`.
+    /// This many users, each waiting for its answers, that arrive evenly within `ramp`.
     Users { users: u64, ramp: Duration, time: Duration },
     /// So many calls a second, whether or not earlier ones are answered.
     Rate { per_second: u64, time: Duration },

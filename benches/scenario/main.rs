@@ -6,7 +6,7 @@
 //!
 //! Each part makes claims; the run ends with 1 when one does not hold. See `stages`,
 //! `faults`, `outage`, `redis`, `soak` and `subscriptions` for the parts, `upstream` for how far away and how
-//! faulty upstreams are, `load`, `load.js` and `volume` for who calls.
+//! faulty upstreams are, `load`, `load.js` and `volume` for the clients.
 
 #![allow(clippy::print_stdout, reason = "a tool of the command line")]
 

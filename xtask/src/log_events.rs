@@ -105,7 +105,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("source", "where keys come from: `file` or `redis`"),
     ("status", "the HTTP status; 499 for a client that disconnected before its answer"),
     ("subject", "what the action was done to; never a secret"),
-    ("tenant", "who pays"),
+    ("tenant", "the tenant that pays"),
     ("to", "the block number after"),
     ("trace", "the id of its trace, if that is kept (docs/traces.md)"),
     ("traces", "how many are lost on their way"),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::dashboards;
 
-/// A page: where it lies, and who writes it.
+/// A page: where it lies, and what writes it.
 struct GeneratedPage {
     path: &'static str,
     text: fn() -> String,

@@ -15,7 +15,7 @@ use crate::quota::QuotaPlan;
 use crate::rights::Rights;
 use crate::unix_seconds::UnixSeconds;
 
-/// Who pays: the holder of limits and usage.
+/// The holder of limits and usage, which pays.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// As the settings, the claims of tokens and the usage name it. Printable.

@@ -26,7 +26,7 @@ const LINES_MAX: usize = 16;
 /// Longest address of a hop, in bytes: an IPv6 address in full with an IPv4 tail, brackets and a port.
 const HOP_BYTES_MAX: usize = 64;
 
-/// The header in which trusted proxies say who called them.
+/// The header in which trusted proxies name their client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ProxyTrustHeader {
     /// `X-Forwarded-For`: addresses, each proxy appending one.

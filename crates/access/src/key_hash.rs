@@ -28,7 +28,7 @@ pub struct Pepper {
 }
 
 impl Pepper {
-    /// A pepper that everybody knows, for settings without one. Enough for keys of ours; foreign keys,
+    /// A pepper that is public, for settings without one. Enough for keys of ours; foreign keys,
     /// whose texts may be guessed, need a secret one.
     pub fn well_known() -> Self {
         let bytes = blake3::derive_key("wellhead access 2026-11 well-known pepper", b"");
@@ -41,7 +41,7 @@ impl Pepper {
         Ok(Self { bytes, is_well_known: false })
     }
 
-    /// Whether it is the one that everybody knows.
+    /// Whether it is the public one.
     pub fn is_well_known(&self) -> bool {
         self.is_well_known
     }

@@ -36,7 +36,7 @@
 //! - `usage`: what was used, by tenant, key, chain, method, outcome and minute
 //!
 //! Nothing here opens a socket, reads a clock or a file, sleeps or spawns: the snapshot is built by
-//! the caller, who swaps it as a whole, and every instant is told.
+//! the caller, which swaps it as a whole, and every instant is told.
 //!
 //! What it costs a call with a key: the scan of the head for at most three fields and the path, one
 //! check sum of 40 bytes, one look-up in a map, one keyed hash of 26 bytes (0.1 µs), one clone of an

@@ -36,7 +36,7 @@ pub(crate) struct PlannedAccess {
 
 /// What the settings say of callers; `None` where they tell none apart. `Err`: what is wrong with it.
 ///
-/// `sharing`: with whom limits are shared, if with any.
+/// `sharing`: where limits are shared with other replicas, if they are.
 pub(crate) fn plan(
     settings: &Settings,
     sharing: Option<Arc<dyn QuotaSharing>>,

@@ -34,7 +34,7 @@ pub(crate) use replicas::{StartedReplicas, follow_replicas, join, leave};
 /// A start waits so long for the other replicas.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
-/// The limits that are shared, and who serves them.
+/// The limits that are shared, and what serves them.
 #[derive(Debug)]
 pub(crate) struct SharedLimits {
     when_away: WhenAway,

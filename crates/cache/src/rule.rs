@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn who_requires_a_canonical_block_gets_no_other() {
+    fn a_call_that_requires_a_canonical_block_gets_no_other() {
         let call =
             |block| format!("eth_call [{{}},{{'blockHash':'{block}','requireCanonical':true}}]");
         kept(&call("H90"), "'0x'", Reason::Final, Validity::Final);

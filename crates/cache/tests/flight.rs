@@ -1,4 +1,4 @@
-//! Flights: who leads, who follows, and who takes over.
+//! Flights: which call leads, which follow, and which takes over.
 
 use std::future::Future;
 use std::pin::pin;

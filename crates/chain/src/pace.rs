@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_are_heard_of_first_may_lag() {
+    fn upstreams_that_are_heard_of_first_may_lag() {
         check("10@0 20@10 40@20 41@1020", Some(1000));
     }
 

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_pace_is_known_timestamps_tell_who_lags() {
+    fn before_the_pace_is_known_timestamps_tell_which_upstream_lags() {
         #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let now = Instant::now();
         let head = |number: u64, timestamp| UpstreamHead {

@@ -1,4 +1,4 @@
-//! The trace of a request as long as nobody asks for its ids: few requests are ever told of.
+//! The trace of a request as long as its ids are not asked for: few requests are ever told of.
 
 use std::time::Instant;
 

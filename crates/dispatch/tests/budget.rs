@@ -74,7 +74,7 @@ async fn the_pauses_between_rounds_grow_and_are_drawn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asked_for_a_pause_has_it() {
+async fn an_upstream_that_asked_for_a_pause_has_it() {
     // In time: waited for. A little later than asked, as many may wait for the same.
     let stage = Stage::new("429+5 ok");
     let began = now();
@@ -105,7 +105,7 @@ async fn who_asked_for_a_pause_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_for_a_pause_are_served_after_it() {
+async fn calls_that_wait_for_a_pause_are_served_after_it() {
     let mut stage = Stage::new(&"ok ".repeat(999));
     stage.throttle(0, Duration::from_secs(3));
     // How many may wait is bounded with the line: see `limits`.

@@ -1,4 +1,4 @@
-//! What each failure leads to: who is asked next, and what the client gets.
+//! What each failure leads to: which upstream is asked next, and what the client gets.
 
 mod support;
 
@@ -67,7 +67,7 @@ async fn once_is_one_more_and_no_more() {
     check("eth_call", "null | connect | ok", "a=null b=fault c=answer -> c \"0x1\"").await;
 }
 
-/// What no rule knows may be the fault of all who say it, as long as a well upstream was not
+/// What no rule knows may be the fault of all upstreams that say it, as long as a well upstream was not
 /// asked; but that is paid for, so that calls that are at fault do not multiply.
 #[tokio::test(start_paused = true)]
 async fn an_unknown_error_has_a_third_opinion_within_the_budget() {
@@ -87,7 +87,7 @@ async fn an_unknown_error_has_a_third_opinion_within_the_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_second_opinion_may_be_that_of_one_who_is_behind() {
+async fn the_second_opinion_may_be_that_of_an_upstream_that_is_behind() {
     let mut stage = support::Stage::new("strange | ok");
     stage.heads = vec![100, 80];
     assert_eq!(stage.tell(&stage.run("eth_call").await), "a=unknown b=answer -> b \"0x1\"");
@@ -120,7 +120,7 @@ async fn one_that_comes_back_is_asked_for_what_others_lack() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_lacks_who_was_behind_is_looked_for_elsewhere_after_a_shared_fault() {
+async fn what_an_upstream_behind_lacks_is_looked_for_elsewhere_after_a_shared_fault() {
     let mut stage = support::Stage::new("internal | internal | missing | ok");
     stage.heads = vec![100, 100, 80, 80];
     let told = stage.tell(&stage.run("eth_getBalance").await);

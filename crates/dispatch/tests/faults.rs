@@ -95,7 +95,7 @@ impl World {
         run(&job, &plan, roster, &self.worker, &Bounds::default()).await
     }
 
-    /// Asks those who rest, as the control loops do.
+    /// Asks the upstreams that rest, as the control loops do.
     async fn probe(&self) {
         let row = MethodTable::standard().row("eth_blockNumber");
         loop {

@@ -1,4 +1,4 @@
-//! Large answers: who is blamed when one is cut, and how many flow at a time.
+//! Large answers: which upstream is blamed when one is cut, and how many flow at a time.
 
 mod support;
 
@@ -226,7 +226,7 @@ async fn many_that_grow_below_a_small_ceiling_all_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_while_it_waits_leaves_nothing() {
+async fn a_client_that_goes_away_while_it_waits_leaves_nothing() {
     let ceiling = Arc::new(Ceiling::new(300_000));
     let stage = stage_below(&ceiling);
     let other = ceiling.try_hold(300_000).expect("room");

@@ -1,4 +1,4 @@
-//! Second attempts: when they begin, who wins, what they may cost, and who is left alone
+//! Second attempts: when they begin, which wins, what they may cost, and which upstream is left alone
 //! after a stall.
 
 mod support;
@@ -10,7 +10,7 @@ use wellhead_dispatch::{Hedging, now};
 use wellhead_eth::CostClass;
 use wellhead_upstream::{Condition, VerdictClass};
 
-/// Runs one call and compares how it went, who was left, and how long it took.
+/// Runs one call and compares how it went, which upstream was left, and how long it took.
 async fn check(stage: &Stage, method: &str, told: &str, left: &str, took_ms: u64) {
     let began = now();
     let outcome = stage.run(method).await;
@@ -83,7 +83,7 @@ async fn a_hedge_that_is_left_alone_has_company_too() {
     // After 1 s, and after 1.2.
     check(&Stage::new("1200ms~500 | hang | 30ms~ok"), "eth_getLogs", c, "b", 2_030).await;
     let both = r#"a=fault c=fault d=answer -> d "0x1""#;
-    // Who fails at once is followed when the alarm rings again.
+    // An upstream that fails at once is followed when the alarm rings again.
     check(&Stage::new("300ms~500 | hang | connect | ok"), "eth_call", both, "b", 750).await;
 }
 
@@ -136,7 +136,7 @@ async fn slow_queries_are_hedged_within_their_budget_and_rest_no_upstream() {
     for place in 0..2 {
         assert_eq!(stage.upstream(place).condition(now()), Condition::Ready);
     }
-    // Nor do those who lose.
+    // Nor do those that lose.
     let stage = Stage::new(&format!("{slow} | {}", "50ms~ok ".repeat(200)));
     for _ in 0..50 {
         assert!(stage.run("eth_getLogs").await.result.is_ok());
@@ -146,7 +146,7 @@ async fn slow_queries_are_hedged_within_their_budget_and_rest_no_upstream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_slow_with_one_call_and_answers_others_is_not_stalled() {
+async fn an_upstream_that_is_slow_with_one_call_and_answers_others_is_not_stalled() {
     let stage = Stage::new(&format!("{} | {}", "hang ".repeat(50), "10ms~ok ".repeat(500)));
     for _ in 0..20 {
         assert!(stage.run("eth_call").await.result.is_ok());
@@ -158,7 +158,7 @@ async fn who_is_slow_with_one_call_and_answers_others_is_not_stalled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stall_rests_its_upstream_and_frees_all_who_wait_for_it() {
+async fn a_stall_rests_its_upstream_and_frees_all_calls_that_wait_for_it() {
     let stage = Stage::new(&format!("{} | {}", "hang ".repeat(500), "20ms~ok ".repeat(900)));
     let began = now();
     // More than the hedges have budget for.
@@ -191,7 +191,7 @@ async fn when_all_are_silent_no_upstream_is_blamed_before_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_goes_away_leaves_both_uncounted() {
+async fn a_client_that_goes_away_leaves_both_uncounted() {
     let stage = Stage::new("hang | hang");
     assert!(tokio::time::timeout(ms(900), stage.run("eth_call")).await.is_err());
     for place in 0..2 {

@@ -123,7 +123,7 @@ async fn without_a_sound_answer_there_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_void_answers_rests() {
+async fn an_upstream_that_gives_void_answers_rests() {
     let (stage, _) = stage("ok", suspicious("a"));
     for _ in 0..3 {
         assert_eq!(stage.upstream(0).condition(now()), Condition::Ready);

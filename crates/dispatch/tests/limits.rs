@@ -237,7 +237,7 @@ async fn a_silent_shaper_is_driven_without_a_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_held_is_passed_over_at_no_cost() {
+async fn an_upstream_that_is_held_is_passed_over_at_no_cost() {
     let one = BudgetTerms { calls_per_second: Some(1), ..terms() };
     let stage = stage([("", one), ("", terms())]);
     let told = [stage.run("eth_call").await, stage.run("eth_call").await];
@@ -354,7 +354,7 @@ async fn one_that_is_known_to_refuse_is_asked_only_when_the_others_hold_the_call
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_failed_is_followed_by_who_held_it() {
+async fn the_upstream_that_failed_is_followed_by_the_one_that_held_it() {
     let one = BudgetTerms { in_flight: Some(1), ..terms() };
     let stage = stage([("ok internal", terms()), ("80ms~ok", one)]);
     // The first is for a: then b is busy while a fails.
@@ -371,7 +371,7 @@ async fn who_failed_is_followed_by_who_held_it() {
 /// Found by the simulation: upstreams that had failed were asked again until no attempt was left,
 /// while a well one was busy for a moment.
 #[tokio::test(start_paused = true)]
-async fn who_is_busy_for_a_moment_is_waited_for_whatever_others_say() {
+async fn an_upstream_that_is_busy_for_a_moment_is_waited_for_whatever_others_say() {
     for (bad, free_after, told) in [
         ("internal", 20, r#"a=fault b=answer -> b "0x1""#),
         ("internal", 400, r#"b=answer -> b "0x1""#),
@@ -395,14 +395,14 @@ async fn who_is_busy_for_a_moment_is_waited_for_whatever_others_say() {
 }
 
 /// Found by the simulation: an upstream that was known to be behind said that the block is
-/// missing, and the client was told so, while who had it asked for a pause.
+/// missing, and the client was told so, while the one that had it asked for a pause.
 #[tokio::test(start_paused = true)]
-async fn who_has_the_block_is_waited_for_whatever_those_behind_say() {
+async fn an_upstream_with_the_block_is_waited_for_whatever_those_behind_say() {
     for (word, heads, told) in [
         ("missing", [90, 100], r#"a=missing_data b=answer -> b "0x1""#),
         ("null", [90, 100], r#"a=null b=answer -> b "0x1""#),
         ("missing", [99, 100], r#"a=missing_data b=answer -> b "0x1""#),
-        // Who had it and lacks it all the same is believed.
+        // One that had it and lacks it all the same is believed.
         ("missing", [100, 100], "a=missing_data -> a {"),
         ("null", [100, 100], "a=null -> a null"),
     ] {
@@ -489,7 +489,7 @@ async fn logs_wait_for_long_but_not_for_ever() {
     let at: Vec<usize> = (0..sent.len()).filter(|at| sent[*at] == "eth_getLogs").collect();
     println!("searches at {at:?} of {}", sent.len());
     // Raised after 2 s, when 40 calls were answered and as many waited; the second follows
-    // behind those who waited when the first had its turn.
+    // behind the calls that waited when the first had its turn.
     assert!((60..100).contains(&at[0]) && (120..180).contains(&at[1]), "{at:?} of {}", sent.len());
 }
 

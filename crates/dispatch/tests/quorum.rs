@@ -115,7 +115,7 @@ async fn one_that_says_nothing_is_not_waited_for() {
     assert_eq!(stage_of_three.tell(&outcome), r#"a=answer c=answer -> a "0x1""#);
     // As long as a second attempt waits, and the answer.
     assert_eq!((now() - began).as_millis(), 280);
-    // Also where no call may be hedged: who may be heard may be asked.
+    // Also where no call may be hedged: an upstream that may be heard may be asked.
     let stage_of_three = stage("ok | hang | 30ms~ok", |_| {}).without_hedges();
     let began = now();
     assert!(stage_of_three.run("eth_call").await.result.is_ok());

@@ -11,7 +11,7 @@ use wellhead_dispatch::{TierScope, now};
 const SEND: &str = "eth_sendRawTransaction";
 const B: &str = r#"b=answer -> b "0x1""#;
 
-/// Sends a transaction over `scripts` and compares how the telling begins and who saw it.
+/// Sends a transaction over `scripts` and compares how the telling begins and which upstreams saw it.
 async fn check_sent(scripts: &str, scope: TierScope, expected: &str, calls: &[usize]) -> Duration {
     let mut stage = Stage::new(scripts);
     stage.bounds.broadcast_tiers = scope;
@@ -142,7 +142,7 @@ async fn the_second_opinion_on_a_null_is_had_in_its_tier() {
     check_with("eth_getBlockByNumber", "null | fallback ok", there, &expected).await;
 }
 
-/// Runs a read on which two of three must agree, and compares who was asked.
+/// Runs a read on which two of three must agree, and compares which upstreams were asked.
 async fn check_quorum(scripts: &str, expected: &str, calls: &[usize]) {
     let mut stage = Stage::new(scripts);
     stage.ballot = Some(ballot());
@@ -152,7 +152,7 @@ async fn check_quorum(scripts: &str, expected: &str, calls: &[usize]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_must_agree_are_of_the_best_tier_as_far_as_there_are_enough() {
+async fn a_quorum_is_of_the_best_tier_as_far_as_there_are_enough() {
     let both = r#"a=answer b=answer -> a "0x1""#;
     check_quorum("ok | 5ms~ok | fallback ok", both, &[1, 1, 0]).await;
     check_quorum("fallback ok | ok | 5ms~ok", r#"b=answer c=answer -> b "0x1""#, &[0, 1, 1]).await;

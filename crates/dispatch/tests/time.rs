@@ -17,7 +17,7 @@ async fn check(stage: &Stage, method: &str, told: &str, took: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_hangs_is_left_after_the_attempts_time() {
+async fn an_upstream_that_hangs_is_left_after_the_attempts_time() {
     let stage = Stage::new("hang | ok").without_hedges();
     check(&stage, "eth_call", r#"a=fault b=answer -> b "0x1""#, ms(5_000)).await;
 }
@@ -174,7 +174,7 @@ async fn refusals_of_a_call_break_a_row_of_failures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_trail_says_who_when_how_long_and_why() {
+async fn the_trail_says_which_upstream_when_how_long_and_why() {
     let stage = Stage::new("30ms~connect | 200ms~ok");
     let outcome = stage.run("eth_call").await;
     let [first, second] = &outcome.trail.attempts[..] else { panic!("two attempts") };

@@ -48,7 +48,7 @@ async fn a_method_that_all_refuse_is_told_at_once_and_then_from_memory() {
             let before: Vec<usize> = stage.exchanges();
             tokio::time::sleep(Duration::from_secs(300)).await;
             let after: Vec<usize> = before.iter().map(|calls| calls + 1).collect();
-            // In another order, as it is not known any more who is quick.
+            // In another order, as it is not known any more which is quick.
             check(&stage, method, "", &after).await;
         }
     }
@@ -74,7 +74,7 @@ async fn more_upstreams_than_attempts_are_asked_by_the_next_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_refusal_of_all_who_are_ready_ends_the_call() {
+async fn the_refusal_of_all_upstreams_that_are_ready_ends_the_call() {
     // One that rests is the last resort, and after that is not waited for.
     let stage = Stage::new("unsupported | resting connect");
     check(&stage, METHOD, "a=unsupported b=fault -> a {", &[1, 1]).await;

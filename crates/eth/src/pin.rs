@@ -330,7 +330,7 @@ mod tests {
         check("eth_getBalance", "['0xab',null]", "['0xab','0x64']");
         check("eth_getProof", "['0xab',[]]", "['0xab',[],'0x64']");
         check("eth_call", "[{}]", "[{},'0x64']");
-        // Something before it is missing, or it is no method that everybody knows.
+        // Something before it is missing, or it is no method of the table.
         check("eth_getProof", "['0xab']", "-");
         check("alchemy_simulateAssetChanges", "[{}]", "-");
         check("eth_getBlockByNumber", "[]", "-");

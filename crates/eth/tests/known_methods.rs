@@ -1,4 +1,4 @@
-//! What the table says of methods that everybody uses, as a specification.
+//! What the table says of common methods, as a specification.
 //!
 //! The rows were judged one by one; these cases keep the judgements that cost
 //! most when wrong: a stale answer kept for ever, a transaction sent twice, a

@@ -2,7 +2,7 @@
 //!
 //! One bucket in a common store belongs to all replicas. Each takes tokens out of it in
 //! advance, a *lease*, and spends them by itself: a call costs a few atomic operations and no
-//! look at the store. The store's side is a script of `store`; who carries the messages
+//! look at the store. The store's side is a script of `store`; what carries the messages
 //! between the two is not known here.
 //!
 //! ```text

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_shaped_is_not_limited() {
+    fn an_upstream_that_is_not_shaped_is_not_limited() {
         for scatter in [0.0, 0.5, 1.0] {
             let shaper = Shaper { scatter, ..Shaper::new(1_000_000, 50) };
             let limit = LearntLimit::<2>::default();

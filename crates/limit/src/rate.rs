@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn who_refuses_each_call_alone_is_not_slow_when_it_is_back() {
+    fn an_upstream_that_refuses_each_call_alone_is_not_slow_when_it_is_back() {
         let rate = LearntRate::default();
         let mut now = secs(1);
         for _ in 0..20 {

@@ -45,7 +45,7 @@ fn a_call_that_goes_upstream() {
     check(&Bench::pinning(balance_reply()), &body, 11);
     // The answer in a list, what is thought of it, and the futures of both.
     check(&Bench::verifying(balance_reply()), &body, 15);
-    // The key, the flight that those who ask the same would join, and an entry that is not kept.
+    // The key, the flight that equal calls would join, and an entry that is not kept.
     check(&Bench::keeping(balance_reply()), &body, 13);
 }
 

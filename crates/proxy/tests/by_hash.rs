@@ -48,7 +48,7 @@ async fn after_a_reorg_the_state_is_that_of_the_other_block() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_refuses_a_hash_is_asked_by_the_height_and_not_by_hash_for_a_while() {
+async fn an_upstream_that_refuses_a_hash_is_asked_by_the_height_for_a_while() {
     let stage = Stage::keeping_to_100(1);
     let by_height = format!(r#"{{"{BALANCE}","params":["0xab","0x64"]}}"#);
     let refuse = || error(-32602, "invalid argument 1: json: cannot unmarshal object");
@@ -83,7 +83,7 @@ async fn by_the_height_no_upstream_is_asked_first_that_failed_otherwise() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_names_who_failed_with_the_hash_and_who_with_the_height() {
+async fn an_error_names_the_upstreams_that_failed_with_the_hash_and_with_the_height() {
     let stage = Stage::keeping_to_100(2);
     stage.peer(0).next_times(3, BALANCE, status(500, "no luck"));
     stage.peer(1).next(BALANCE, error(-32602, "invalid argument 1: json: cannot unmarshal object"));
@@ -97,7 +97,7 @@ async fn an_error_names_who_failed_with_the_hash_and_who_with_the_height() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fault_of_a_caller_is_told_at_once_by_who_takes_hashes() {
+async fn the_fault_of_a_caller_is_told_at_once_by_an_upstream_that_takes_hashes() {
     let stage = Stage::keeping_to_100(1);
     stage.peer(0).next(BALANCE, result("\"0x1\""));
     ask(&stage, BALANCE, r#"["0xab","latest"]"#).await;
@@ -193,7 +193,7 @@ async fn a_hash_goes_only_to_upstreams_that_were_found_to_honour_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn items_of_a_batch_are_kept_only_as_told_by_who_honours_hashes() {
+async fn items_of_a_batch_are_kept_only_from_upstreams_that_honour_hashes() {
     let stage = finding_out(2);
     stage.chain().pulse.tell_honours_hashes(Slot(1), true);
     let call = |id: u32, who: &str| {

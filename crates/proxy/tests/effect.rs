@@ -97,7 +97,7 @@ async fn already_known_is_a_success_with_the_hash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_goes_on_to_who_can_be_reached() {
+async fn a_transaction_goes_on_to_upstreams_that_can_be_reached() {
     let stage = Stage::upstreams(2);
     stage.peer(0).next(SEND, Step::REFUSE);
     stage.peer(1).next(SEND, result(HASH));
@@ -139,7 +139,7 @@ async fn a_used_nonce_may_be_this_very_transactions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_behind_a_moment_ago_is_asked_before_a_client_hears_of_missing_data() {
+async fn an_upstream_that_was_behind_is_asked_before_a_client_hears_of_missing_data() {
     for missing in [
         error(4444, "pruned history unavailable"),
         error(-32000, "header not found"),
@@ -267,7 +267,7 @@ async fn failures_are_told_by_one_table() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_says_who_was_asked_and_why_it_failed() {
+async fn a_failure_names_the_upstreams_and_why_each_failed() {
     let stage = Stage::upstreams(2);
     stage.peer(0).next("eth_call", Step::REFUSE);
     stage.peer(1).next_times(3, "eth_call", status(502, "oops"));

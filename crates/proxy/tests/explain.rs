@@ -69,7 +69,7 @@ async fn what_would_be_refused_is_told_in_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_trail_says_what_the_cache_said_and_who_was_left_out_in_the_same_words() {
+async fn the_trail_says_what_the_cache_said_and_which_upstreams_were_left_out_in_the_same_words() {
     let stage = Stage::new(vec![Plan { upstreams: 14, keeps: true, ..Plan::default() }]);
     for place in 0..14 {
         stage.show_head(place, if place < 2 { 100 } else { 60 });

@@ -409,7 +409,7 @@ async fn a_chain_id_that_no_upstream_told_is_waited_for_and_then_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_comes_with_the_start_waits_for_who_may_serve_it() {
+async fn a_call_that_comes_with_the_start_waits_for_an_upstream_that_may_serve_it() {
     let stage = Stage::new(vec![Plan {
         upstreams: 2,
         verified: false,
@@ -445,7 +445,7 @@ async fn no_call_waits_for_upstreams_that_cannot_serve_it() {
         text(&answer),
         r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32002,"message":"no upstream is available: a is wrong_chain: it is on chain 5, expected chain 1","data":{"attempts":[],"upstreams":[{"upstream":"a","condition":"wrong_chain","detail":"it is on chain 5, expected chain 1"},{"upstream":"b","condition":"unverified","detail":"nothing is known about it"}]}}}"#
     );
-    // And for those who could, five seconds.
+    // And for upstreams that could, five seconds.
     let stage = Stage::new(vec![Plan { verified: false, ..Plan::default() }]);
     let began = now();
     let answer = stage.send(None, body).await;
@@ -506,7 +506,7 @@ async fn the_version_is_that_of_the_first_upstream_that_is_ready_and_ours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_at_the_start_waits_for_the_first_version() {
+async fn a_call_at_the_start_waits_for_the_first_version() {
     let stage = Stage::upstreams(1);
     stage.upstream(0).expect_client_version();
     let told = async {

@@ -95,7 +95,7 @@ async fn how_deep_a_reorg_went_is_not_guessed() {
 
 /// It may have been shown another branch, of which the view knows nothing yet.
 #[tokio::test(start_paused = true)]
-async fn who_was_shown_more_than_is_agreed_is_told_only_what_is_final() {
+async fn a_client_that_was_shown_more_than_is_agreed_is_told_only_what_is_final() {
     const RECEIPT: &str = "eth_getTransactionReceipt";
     let stage = Stage::keeping_to_100(2);
     let say = |method: &str, text: &str| {
@@ -197,7 +197,7 @@ async fn an_answer_that_may_not_be_kept_is_asked_for_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_ask_the_same_share_one_call() {
+async fn equal_questions_share_one_call() {
     let stage = Stage::keeping_to_100(1);
     stage.peer(0).next("eth_call", slow(50, result("\"told\"")));
     let began = now();
@@ -213,7 +213,7 @@ async fn those_who_ask_the_same_share_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_seen_a_newer_block_is_not_told_what_was_asked_before() {
+async fn a_client_that_has_seen_a_newer_block_is_not_told_what_was_asked_before() {
     let stage = Stage::keeping_to_100(1);
     stage.peer(0).next("eth_gasPrice", slow(50, result("\"old\"")));
     stage.peer(0).next("eth_gasPrice", slow(10, result("\"new\"")));
@@ -261,7 +261,7 @@ async fn a_failure_is_tried_once_more_and_then_everybody_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_another_keeps_its_own_deadline() {
+async fn a_call_that_waits_for_another_keeps_its_own_deadline() {
     let stage = Stage::keeping_to_100(1);
     let params = r#"[{"to":"0x00"},"latest"]"#;
     stage.peer(0).next_times(40, "eth_call", Step::Hang);

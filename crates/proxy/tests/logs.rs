@@ -262,8 +262,8 @@ async fn one_item_of_a_batch_warns_for_all() {
     assert_eq!(stage.send(None, &batch).await.warning, None);
 }
 
-/// What a client hears of logs that a primary upstream hides and one of a dearer tier has, and who
-/// was asked.
+/// What a client hears of logs that a primary upstream hides and one of a dearer tier has, and
+/// which were asked.
 async fn hidden(bits: u8, params: &str) -> (String, Vec<usize>) {
     let tiers = vec![Tier::Primary, Tier::Fallback];
     let stage = Stage::new(vec![Plan { upstreams: 2, tiers, ..Plan::default() }]);

@@ -49,7 +49,7 @@ async fn a_refusal_that_names_the_limit_is_learnt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_accepts_more_is_asked() {
+async fn an_upstream_that_accepts_more_is_asked() {
     let stage = stage(&[4, 100]);
     // Whichever is first: the other one has it all.
     let first = check(&stage, (1, 50), &[]).await;
@@ -94,7 +94,7 @@ async fn a_part_that_fails_fails_the_search() {
 const SECOND: Duration = Duration::from_secs(1);
 
 /// One upstream that takes `time` for each search over at most four blocks, which is known of
-/// it, before clients for whom all but the smallest answers flow.
+/// it, before clients to which all but the smallest answers flow.
 async fn flowing(time: Duration) -> Stage {
     let stage = Stage::new(vec![Plan { whole_bytes_max: 20, ..Plan::default() }]);
     stage.peer(0).searches(4);

@@ -67,7 +67,7 @@ async fn a_label_that_no_upstream_carries_is_refused_with_what_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_label_an_archive_is_who_is_not_known_to_lack_history() {
+async fn without_a_label_an_archive_is_an_upstream_not_known_to_lack_history() {
     let stage = Stage::upstreams(2);
     for place in 0..2 {
         stage.show_head(place, 1000);
@@ -114,7 +114,7 @@ async fn a_selection_widens_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_are_shared_among_those_who_select_the_same() {
+async fn answers_are_shared_among_clients_with_one_selection() {
     let stage = labelled(true);
     let archive = [("archive", "true")];
     let found = async |pairs: &[(&str, &str)]| {
@@ -125,7 +125,7 @@ async fn answers_are_shared_among_those_who_select_the_same() {
     assert_eq!(found(&archive).await, (Some("miss"), true));
     assert_eq!(found(&archive).await, (Some("hit"), true));
     assert_eq!(found(&[("archive", "")]).await, (Some("hit"), true));
-    // Two at once: one call for those who may be asked the same.
+    // Two at once: one call for clients that select the same upstreams.
     for place in 0..3 {
         let slowly = result("\"0x1\"").after(Duration::from_millis(10));
         stage.peer(place).next("eth_getBalance", slowly);

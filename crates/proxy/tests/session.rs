@@ -233,7 +233,7 @@ async fn what_a_client_makes_an_upstream_say_moves_nothing() {
 
 /// A client that was shown more does not join the call of one that was not.
 #[tokio::test(start_paused = true)]
-async fn a_call_is_not_shared_with_one_who_saw_less() {
+async fn a_call_is_not_shared_with_a_client_that_saw_less() {
     let stage = Stage::new(vec![Plan { upstreams: 2, keeps: true, ..Plan::default() }]);
     (0..2).for_each(|place| stage.show_head(place, 100));
     let holder = read_a_receipt(&stage).await;

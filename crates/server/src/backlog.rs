@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_all_costs_the_pool_nothing() {
+    fn a_client_that_takes_all_costs_the_pool_nothing() {
         let stage = Stage::new(100, 1000);
         stage.begin(3, 100);
         stage.check(3, 0, 0);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_nothing_gives_places_back() {
+    fn a_client_that_takes_nothing_gives_places_back() {
         let stage = Stage::new(100, 10_000);
         stage.begin(3, 100);
         stage.backlog.stall(0, stage.pools());
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fills_the_pool_is_ended_and_not_others() {
+    fn the_client_that_fills_the_pool_is_ended_and_not_others() {
         // A sixteenth of the pool is 10 MB.
         assert_eq!(ended_after(9_000_000, 100_000), None);
         assert_eq!(ended_after(9_000_000, 20_000), None, "few bytes, at any pace");
@@ -681,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_something_has_the_time_anew() {
+    fn a_client_that_takes_something_has_the_time_anew() {
         let stage = Stage::new(1000, 10_000_000);
         stage.begin(100, 50_000);
         stage.backlog.stall(0, stage.pools());

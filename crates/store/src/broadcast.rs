@@ -1,7 +1,7 @@
 //! Messages among replicas: what one publishes, the others that are connected at that moment receive.
 //!
 //! Nothing is kept in the store. A message has the name of its sender before it, so that a replica does not
-//! receive its own. What a message means is for the one who opens the channel: [`crate::PauseChannel`],
+//! receive its own. What a message means is for the opener of the channel: [`crate::PauseChannel`],
 //! [`crate::ReplicaMessage`].
 
 use std::fmt;

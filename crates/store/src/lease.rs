@@ -13,7 +13,7 @@
 //! store          script.lua            wh:{cluster}:replicas, wh:{cluster:NAME}…
 //! ```
 //!
-//! *Who is there.* Each round, and each [`LeaseBounds::heartbeat`] without one, says that this
+//! *Which replicas are there.* Each round, and each [`LeaseBounds::heartbeat`] without one, says that this
 //! replica is there and answers how many are. One that was silent for
 //! [`LeaseBounds::absent_after`] is counted no more.
 //!

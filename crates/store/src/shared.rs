@@ -237,7 +237,7 @@ impl SharedTier {
                 Err(Unusable::Expired) => counters.expired.add(1),
                 Err(Unusable::Damaged | Unusable::Other) => {
                     counters.damaged.add(1);
-                    // If there is no room, the next one who finds it tries again.
+                    // If there is no room, the next reader that finds it tries again.
                     let _later = self.jobs.try_send(RedisJob::Forget(*digest));
                 }
             }

@@ -2,7 +2,7 @@
 //!
 //! [`ChainJournal`] is the ordered record of the blocks that joined and left the agreed chain. One
 //! writer appends to it; each subscriber and each filter is a [`Cursor`] into it, and no event is
-//! queued for anyone. The fail-over of upstreams, gaps and reorgs are all one path: [`HeadWalk`] says
+//! queued for any of them. The fail-over of upstreams, gaps and reorgs are all one path: [`HeadWalk`] says
 //! which headers are missing below the agreed head, and what to publish once they are there.
 //!
 //! The modules in the order in which a block passes through them:

@@ -88,7 +88,7 @@ fn json_is_made_once_however_many_subscribe() {
 }
 
 #[test]
-fn a_head_is_shared_by_all_who_read_it() {
+fn a_head_is_shared_by_all_readers() {
     let mut journal = ChainJournal::default();
     journal.begin(block(0, 0));
     let mut cursor = journal.reader().tip();

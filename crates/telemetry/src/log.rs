@@ -84,7 +84,7 @@ type Reload = Box<dyn Fn(Targets) -> Result<(), FilterError> + Send + Sync>;
 
 /// The filter of the log, which can be another one for a while.
 ///
-/// Keeps no time: who sets one for a while has to [`reset`](Self::reset) it.
+/// Keeps no time: a caller that sets one for a while has to [`reset`](Self::reset) it.
 pub struct LogControl {
     configured: String,
     reload: Reload,

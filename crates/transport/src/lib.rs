@@ -116,7 +116,7 @@ pub type ExchangeFuture<'a> =
 /// A way to reach one upstream.
 ///
 /// Promises: the future resolves once; dropping it abandons the exchange and
-/// never lets its late answer reach anyone else; a returned reply is complete
+/// never lets its late answer reach another exchange; a returned reply is complete
 /// or says that it is not, and its rest is read no faster than it is asked for.
 /// Does not promise: that an abandoned request was not executed, any order
 /// between exchanges, or a retry of any kind (see [`Sent`]).
@@ -136,7 +136,7 @@ pub trait Transport: Send + Sync + Debug {
     }
 
     /// Whether the other end is told of the traces that exchanges belong to. Where it is not,
-    /// [`Exchange::trace`] is left out, as nobody would read it.
+    /// [`Exchange::trace`] is left out, as nothing would read it.
     ///
     /// By default it is not.
     fn is_told_of_traces(&self) -> bool {

@@ -59,7 +59,7 @@ pub struct TraceContext {
     pub trace_id: TraceId,
     /// The span.
     pub span_id: SpanId,
-    /// The one who sends it says that it may have recorded the span.
+    /// Its sender says that it may have recorded the span.
     pub is_sampled: bool,
 }
 

@@ -235,7 +235,7 @@ impl Judge {
                     status: reply.status,
                     code: None,
                     // The words of a failed page count only when HTTP says that it
-                    // failed: what is left of a cut answer may be anyone's words.
+                    // failed: what is left of a cut answer may be the words of any sender.
                     message: if is_success(reply.status) { "" } else { &page },
                     data: None,
                     method: row.name,

@@ -105,7 +105,7 @@ impl Condition {
 /// What a settled exchange changed, for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing that anyone must hear of.
+    /// Nothing worth a line.
     None,
     /// It rests from now on.
     Rests,

@@ -1,4 +1,4 @@
-//! Who finds out whether an upstream is back: one call at a time, and the claim ends with it.
+//! How it is found out whether an upstream is back: one call at a time, and the claim ends with it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -430,7 +430,7 @@ fn text_that_is_no_json() {
     assert!(matches!(found, AnswerFinding::Void { check: Check::Shape, .. }));
 }
 
-/// The header of Ethereum's first block, whose hash everybody knows.
+/// The header of Ethereum's first block, whose hash is well known.
 #[test]
 fn the_genesis_of_ethereum() {
     let bloom = format!("0x{}", "00".repeat(256));
@@ -467,7 +467,7 @@ fn the_genesis_of_ethereum() {
 }
 
 #[test]
-fn who_signed_what_was_sent() {
+fn the_sender_is_recovered_from_the_signature() {
     let sender = named("transaction").result["from"].as_str().unwrap().parse().unwrap();
     let chain = Some(support::DEV);
     let want = [

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_what_all_say_who_told() {
+    fn an_origin_is_what_all_upstreams_that_answered_say() {
         #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let pulse = Pulse::new(None, Instant::now());
         let (one, other) = (BlockHash([1; 32]), BlockHash([2; 32]));

@@ -20,7 +20,7 @@ async fn an_upstream_on_the_chain_is_used() {
     assert_eq!(stage.condition(0), Condition::Ready);
     assert_eq!(stage.head(0), Some(1000));
     assert_eq!(stage.asked(0), "verify=1 syncing=1 head=1 version=1");
-    assert!(tokio::time::timeout(Duration::ZERO, news).await.is_ok(), "who waits is told");
+    assert!(tokio::time::timeout(Duration::ZERO, news).await.is_ok(), "a waiter is told");
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +59,7 @@ async fn the_first_to_answer_decides_where_no_id_is_given() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_answer_is_asked_with_growing_pauses() {
+async fn an_issuer_that_does_not_answer_is_asked_with_growing_pauses() {
     let lines = Lines::collect();
     let node = Node::new(1, BLOCK);
     node.feel(Mood::Refuses);

@@ -3,7 +3,7 @@
 //! `strum` derives the list and the words from the variants, so that none can be forgotten. What is added
 //! here are the names by which the house calls them, documented and `const`: [`words!`], and [`variants!`] for
 //! an enum without words. Where a word is not the variant's name, `#[strum(serialize = "…")]` says it. To
-//! rename a variant is to rename its word for everyone who reads it.
+//! rename a variant is to rename its word for all readers.
 
 #[doc(hidden)]
 pub use strum;

@@ -34,7 +34,7 @@ use crate::{Anvil, Geth, Rpc, until, wall_clock};
 
 /// Shared by the driver and its geths, which listen to the loopback only.
 const JWT_SECRET: [u8; 32] = [0x11; 32];
-/// Known to everybody: accounts of no other chain follow from it.
+/// Public: accounts of no other chain follow from it.
 const KEYS_SEED: u64 = 0x7e57;
 /// The genesis is this much older than the machine's clock, so that blocks a second apart do not run into
 /// the future however quickly they are made.
@@ -316,7 +316,7 @@ impl ConsensusDriver {
     }
 
     /// What waits in the pool of a node and can follow this parent: of each sender in a row from its next
-    /// nonce there. A pool learns of a new head a moment later than those who ask for it, so it may
+    /// nonce there. A pool learns of a new head a moment later than the caller that asks for it, so it may
     /// still hold what the parent's branch has, or miss what an abandoned one had.
     async fn waiting(&self, node: usize, parent: &Block) -> Vec<String> {
         let rpc = self.members[node].node.rpc();

@@ -126,7 +126,7 @@ pub struct Geth;
 impl Geth {
     /// The chain id of every `geth --dev`.
     pub const CHAIN_ID: u64 = 1337;
-    /// The key of the account that `--dev` funds; known to everybody.
+    /// The key of the account that `--dev` funds; it is public.
     pub const RICH_KEY: &str = "0xb71c71a67e1177ad4e901695e1b4b9ee17ae16c6668d313eac2f96dbcda3f291";
 
     /// The address that goes with [`Geth::RICH_KEY`].
@@ -191,7 +191,7 @@ fn copy(from: &Path, to: &Path) {
 pub struct Anvil;
 
 impl Anvil {
-    /// The key of its first account; known to everybody.
+    /// The key of its first account; it is public.
     pub const RICH_KEY: &str = "0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80";
     /// The address that goes with [`Anvil::RICH_KEY`].
     pub const RICH_ADDRESS: &str = "0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266";

@@ -283,7 +283,7 @@ async fn an_issuer_that_comes_late_and_rotates_its_keys_is_followed() {
     let issuer = Issuer::new(&[&old]);
     let wellhead = issuer.wellhead().await;
     let [old_token, new_token] = [&old, &new].map(|it| it.token(&claims(&json!({}))));
-    assert_eq!(call(&wellhead, &old_token).await.status, 503, "nobody can say");
+    assert_eq!(call(&wellhead, &old_token).await.status, 503, "no issuer can say");
     issuer.open().await;
     let accepted = |token: String| {
         let wellhead = &wellhead;

@@ -30,7 +30,7 @@ struct Got {
     hits: usize,
 }
 
-/// Those who ask one wellhead without a pause.
+/// The clients that ask one wellhead without a pause.
 struct Clients<'a> {
     rpc: &'a Rpc,
     wellhead: &'a Wellhead,
@@ -61,7 +61,7 @@ impl<'a> Clients<'a> {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// One of them, who asks what `draw` makes of chance.
+    /// One of them, which asks what `draw` makes of chance.
     async fn run(&self, seed: u64, draw: impl Fn(&Ledger, u64) -> Ask) {
         for step in 0_u64.. {
             if self.is_over.load(Ordering::Relaxed) {

@@ -128,7 +128,7 @@ pub struct Answered {
     pub attempts: u32,
     /// What the cache had, by the answer's own word.
     pub cache: Option<&'static str>,
-    /// Who answered, by the answer's own word.
+    /// The upstream that answered, by the answer's own word.
     pub upstream: Option<String>,
     /// The trail, when it was asked for.
     pub trail: Option<String>,
@@ -210,10 +210,10 @@ pub enum End {
     Abandoned,
 }
 
-/// For whom an upstream is called.
+/// The part of wellhead that calls an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
-    /// A client.
+    /// The proxy, for a client.
     Client,
     /// The loops that follow upstreams.
     House,
@@ -224,9 +224,9 @@ pub enum Caller {
 /// One exchange as the upstream saw it.
 #[derive(Debug, Clone)]
 pub struct Exchange {
-    /// Who received it.
+    /// The upstream that received it.
     pub place: Place,
-    /// For whom it was made.
+    /// The part that made it.
     pub caller: Caller,
     /// When it came.
     pub began: At,
@@ -250,7 +250,7 @@ impl Exchange {
 /// A new block as an upstream told it by itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Head {
-    /// Who.
+    /// The upstream.
     pub place: Place,
     /// When.
     pub at: At,

@@ -2,7 +2,7 @@
 //!
 //! From a seed a [`scenario`] is drawn: chains, upstreams and their [`weather`], clients
 //! and their habits. The [`stage`] puts the real crates together over transports without
-//! sockets, on tokio's paused clock; [`play`](mod@play) plays it, and everybody writes
+//! sockets, on tokio's paused clock; [`play`](mod@play) plays it, and each part writes
 //! down what they see ([`evidence`]). The [`check`] ers then look at that from outside.
 //!
 //! Two runs of one seed do the same, down to the last line of the [`journal`]: what fails

@@ -1,4 +1,4 @@
-//! Where everybody writes down what happens, while it happens.
+//! Where all parts write down what happens, while it happens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::session::{Crossing, Notice, PendingForm, Session, SessionEnd};
 /// Longer texts are cut in the lines for people; the checkers see them whole.
 const SHOWN_MAX: usize = 160;
 
-/// Writes evidence; shared by everybody in one scenario.
+/// Writes evidence; shared by all parts of one scenario.
 #[derive(Debug)]
 pub struct Recorder {
     began: Instant,

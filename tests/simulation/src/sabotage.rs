@@ -159,7 +159,7 @@ struct State {
 }
 
 impl Saboteur {
-    /// One who does this, or nothing.
+    /// The sabotage that does this, or nothing.
     pub fn new(sabotage: Option<Sabotage>) -> Self {
         Self { sabotage, state: Mutex::default() }
     }

@@ -55,7 +55,7 @@ struct Run {
     hits: usize,
 }
 
-/// Everybody in it.
+/// A world, the nodes of its chain and the proxy before them.
 struct Stage {
     world: Arc<World>,
     nodes: Vec<Arc<SimNode>>,

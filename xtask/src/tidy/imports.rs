@@ -1,4 +1,4 @@
-//! Who may import whom: the table of ARCHITECTURE.md against the manifests.
+//! Which crate may import which: the table of ARCHITECTURE.md against the manifests.
 //!
 //! The table is a promise to the reader, so it must match both ways: an import
 //! it does not grant is a problem, and so is a grant that is not used. Only

@@ -25,7 +25,7 @@ pub struct VerifiedToken {
     pub issuer: Arc<str>,
     /// Its holder, for logs. Printable.
     pub subject: Arc<str>,
-    /// Who pays. Printable.
+    /// The tenant that pays. Printable.
     pub tenant: Arc<str>,
     /// The name of a set of limits, if the token has one. Printable, and not known to exist.
     pub quota: Option<Arc<str>>,

@@ -16,7 +16,7 @@ pub const LEEWAY: Duration = Duration::from_secs(30);
 pub struct JwtIssuer {
     /// The claim `iss`, byte for byte.
     pub issuer: Arc<str>,
-    /// Whom its tokens must be for.
+    /// The audience of its tokens.
     pub audience: AudienceRule,
     /// Where its keys come from.
     pub keys: KeySource,
@@ -50,7 +50,7 @@ impl JwtIssuer {
     }
 }
 
-/// Whom a token must be for.
+/// The audience that a token must name.
 #[derive(Debug, Clone)]
 pub enum AudienceRule {
     /// The claim `aud` is not read: a token that the issuer made for any other service is accepted.
@@ -78,7 +78,7 @@ pub enum KeySource {
 pub struct ClaimMap {
     /// The name in logs and metrics: a string or an integer. Required in each token.
     pub subject: ClaimPointer,
-    /// Who pays.
+    /// The tenant that pays.
     pub tenant: TenantRule,
     /// The name of a set of limits: a string. A token without it has its tenant's.
     pub quota: Option<ClaimPointer>,

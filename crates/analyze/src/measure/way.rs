@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_near_is_known_by_the_address() {
+    fn a_near_target_is_known_by_its_address() {
         for (url, is_private) in [
             ("http://127.0.0.1:8545", true),
             ("http://[::1]:8545", true),

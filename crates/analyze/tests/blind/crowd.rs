@@ -77,7 +77,7 @@ async fn where_ours_are_full_nothing_is_said() {
 
 /// Ours are full as well, and what filled them is that it does not keep up.
 #[tokio::test(start_paused = true)]
-async fn who_grows_slow_is_the_bound() {
+async fn a_target_that_grows_slow_is_the_bound() {
     let shaping = Some(Shaping { per_second: 50.0, scope: LimitScope::Account });
     let stages = vec![Stage::Rate(40.0), Stage::Rate(100.0)];
     let terms = LoadTerms::new(stages, SECOND * 10, WorkKind::Cheap, 4);

@@ -165,7 +165,7 @@ async fn records_do_not_grow_with_the_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn users_who_ask_again_at_once_are_told_as_well() {
+async fn users_that_ask_again_at_once_are_told_as_well() {
     let dials = drawn(2, DrawnDial::Nothing);
     let provider = provider(dials);
     let mut plan = SoakPlan::new(Stage::Users(2), SECOND * 24, SECOND, WorkKind::Cheap, 1);

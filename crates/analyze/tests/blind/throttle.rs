@@ -1,4 +1,4 @@
-//! `throttle`: the pace that is kept in silence, and for whom.
+//! `throttle`: the pace that is kept in silence, and at what it is counted.
 
 use wellhead_analyze::conclude::verdict::{
     Finding,

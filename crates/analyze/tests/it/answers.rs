@@ -269,7 +269,7 @@ async fn what_one_does_not_tell_is_no_difference() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_refuses_for_the_rate_is_asked_again_and_not_accused() {
+async fn a_target_that_refuses_for_the_rate_is_asked_again_and_not_accused() {
     let second = Duration::from_secs(1);
     for refusal in [RefusalForm::too_many(None), RefusalForm::too_many_in_body()] {
         let mut dials = vec![ProviderDials::default(); 2];
@@ -391,7 +391,7 @@ async fn a_target_alone_is_never_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stands_still_is_told_by_its_distance() {
+async fn a_target_that_stands_still_is_told_by_its_distance() {
     let world = World::new(WorldConfig { txs_per_block: 0, ..WorldConfig::default() });
     let providers = start(&world, vec![ProviderDials::default(); 2]);
     providers[1].node().freeze();
@@ -408,7 +408,7 @@ async fn who_stands_still_is_told_by_its_distance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_back_is_told() {
+async fn a_target_that_goes_back_is_told() {
     let world = World::new(WorldConfig { txs_per_block: 0, ..WorldConfig::default() });
     let providers = start(&world, vec![ProviderDials::default(); 2]);
     // As behind one URL with two nodes: every second moment it is a block behind.

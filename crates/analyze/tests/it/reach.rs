@@ -95,7 +95,7 @@ fn refusing(methods: &[&str], refusal: RefusalForm) -> ProviderDials {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_lets_a_method_not_through_but_others_is_believed() {
+async fn a_target_that_refuses_one_method_and_answers_others_is_believed() {
     let forbidden = RefusalForm::status(403, 0, "forbidden");
     for (refusal, denies) in [(forbidden, true), (RefusalForm::payment_required(), false)] {
         let dials = refusing(&["eth_feeHistory"], refusal.clone());
@@ -175,7 +175,7 @@ async fn nodes_that_differ_by_a_block_hide_no_depth() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_far_behind_for_a_moment_is_asked_again() {
+async fn a_target_that_is_far_behind_for_a_moment_is_asked_again() {
     let providers = start(long(), vec![ProviderDials::default()]);
     let mut watch = Moment { provider: &providers[0], is_next: false };
     let played = play_watched(&providers, short(), u64::MAX, &mut watch).await;
@@ -187,7 +187,7 @@ async fn who_is_far_behind_for_a_moment_is_asked_again() {
     assert!(cell.calls > 1, "it was asked twice: {cell:?}");
 }
 
-/// Told the height by one who is ten blocks ahead of who is asked for the first state.
+/// Told the height by a node ten blocks ahead of the one that is asked for the first state.
 struct Moment<'a> {
     provider: &'a FakeProvider,
     is_next: bool,
@@ -238,7 +238,7 @@ async fn without_a_height_nothing_is_said_of_the_past() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_only_throttles_has_told_nothing_of_its_methods() {
+async fn a_target_that_only_throttles_has_told_nothing_of_its_methods() {
     let bucket = CreditBucket::spent_once(3.0, RefusalForm::too_many_in_body());
     let dials = ProviderDials { buckets: vec![bucket], ..ProviderDials::default() };
     let played = play(&start(busy(), vec![dials]), short()).await;

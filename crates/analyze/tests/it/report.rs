@@ -151,7 +151,7 @@ fn a_card_tells_the_price_where_it_is_known() {
 }
 
 #[test]
-fn every_chart_is_told_to_those_who_do_not_see_it() {
+fn every_chart_is_described_in_words() {
     let page = text("report.html");
     let figures: Vec<&str> = page.split("<figure").skip(1).collect();
     assert_eq!(figures.len(), charts(page).len());

@@ -35,12 +35,12 @@ const CUTS: u64 = 6;
 
 const UNCUT: u64 = u64::MAX;
 
-/// What is played, where, and who has a seat.
+/// What is played, where, and which targets have a seat.
 struct Play<'a> {
     dir: &'a Path,
     providers: &'a [FakeProvider],
     inquiry: Inquiry,
-    /// Who answers nothing.
+    /// The targets that answer nothing.
     absent: Option<usize>,
     calls_max: u64,
 }
@@ -137,7 +137,7 @@ fn busy() -> &'static Arc<World> {
     })
 }
 
-/// Three who know the chain, of whom one lies.
+/// Three targets that know the chain, of which one lies.
 fn liar() -> Vec<ProviderDials> {
     let methods = ["eth_getTransactionReceipt", "eth_getBlockByNumber", "eth_getLogs"];
     let methods = methods.map(str::to_owned).to_vec();
@@ -295,10 +295,10 @@ async fn a_chain_that_has_grown_is_searched_to_its_beginning() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_missing_is_asked_when_it_is_there_again() {
+async fn a_target_that_was_missing_is_asked_when_it_is_there_again() {
     let (inquiry, dials) = (questions(), liar());
     let uncut = whole(busy(), &dials, &inquiry).await;
-    // Who lies was not there at first.
+    // The one that lies was not there at first.
     let providers = start(busy(), &dials);
     let dir = TempDir::new().unwrap();
     let without = Play { absent: Some(1), ..Play::new(dir.path(), &providers, &inquiry) };
@@ -307,7 +307,7 @@ async fn who_was_missing_is_asked_when_it_is_there_again() {
     play.until(UNCUT).await.unwrap();
     let findings = |dir: &Path| said(dir).into_iter().map(|it| it.finding).collect::<Vec<_>>();
     assert_eq!(findings(dir.path()), findings(uncut.path()));
-    // Who goes away is left out of what is still to be asked.
+    // One that goes away is left out of what is still to be asked.
     let providers = start(busy(), &dials);
     let dir = TempDir::new().unwrap();
     Play::new(dir.path(), &providers, &inquiry).until(100).await.unwrap();

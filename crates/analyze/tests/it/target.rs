@@ -189,7 +189,7 @@ async fn a_greeting_takes_numbers_and_texts_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn who_is_to_end_does_not_wait_for_a_greeting() {
+async fn a_run_that_is_to_end_does_not_wait_for_a_greeting() {
     let stop = Arc::new(StopSignal::default());
     let own = Arc::clone(&stop);
     // It takes the call, and never answers.

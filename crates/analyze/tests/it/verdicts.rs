@@ -333,7 +333,7 @@ fn answers_of_three() {
 }
 
 #[test]
-fn two_who_differ_are_both_told() {
+fn two_that_differ_are_both_told() {
     let mut world = World::new(5, vec![shaped(), elastic()]);
     world.agree(100);
     let told = told_of(&world);

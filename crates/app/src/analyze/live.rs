@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_moves_no_cursor_is_shown_the_lines_alone() {
+    fn a_terminal_without_a_cursor_is_shown_the_lines_alone() {
         assert!(draws(true, Some("xterm")) && draws(true, None));
         assert!(!draws(true, Some("dumb")) && !draws(false, Some("xterm")));
     }

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_who_does_what() {
+    fn the_table_says_what_each_node_does() {
         let sky = Sky::from([("shaky", "down: connections are refused")]);
         let table = table(&two(), &figures(), &sky);
         let expected = "  upstream       head   lag   latency   share   failed  state

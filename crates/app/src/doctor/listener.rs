@@ -126,7 +126,7 @@ pub(crate) fn judge_admin(
         (Some(running), _) => judge_running(admin, running),
         (None, true) => RUNNING.well(format!("no wellhead runs at {admin}, and it is free")),
         (None, false) if has_tls => {
-            let reason = format!("{admin} is taken; it has TLS, so it was not asked who it is");
+            let reason = format!("{admin} is taken; it has TLS, so it was not asked what it is");
             RUNNING.well(reason)
         }
         (None, false) => RUNNING.failed(

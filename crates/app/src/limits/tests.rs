@@ -172,7 +172,7 @@ fn limit(limits: &[Value], name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_status_says_who_said_so() {
+async fn the_status_names_the_source_of_a_limit() {
     let provider = provider(CreditBucket::steady(LIMIT, SECOND, RefusalForm::too_many(None)));
     let dir = tempfile::tempdir().expect("a directory");
     let profile = "measured: \"2026-11-22 10:15\"\nupstreams:\n  - host: elsewhere\n    \

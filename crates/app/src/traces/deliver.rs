@@ -2,7 +2,7 @@
 //!
 //! As OTLP asks for, an answer of 429, 502, 503 or 504 and a failure of the connection are tried again, after a
 //! [`pause`] or the `Retry-After` of the answer; all other errors mean that the batch is not wanted. A trace that is
-//! a minute late is of no use to anyone who looks at traces now, so a batch is given up after [`RETRY_FOR`].
+//! a minute late is of no use to a reader of traces now, so a batch is given up after [`RETRY_FOR`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -139,7 +139,7 @@ fn fewer_that_are_well_agree_sooner() {
 }
 
 #[test]
-fn who_was_not_heard_of_lately_does_not_hold_it_up() {
+fn an_upstream_that_was_not_heard_of_lately_does_not_hold_it_up() {
     check("0:100 1:100 +60 0:105 =105a", "");
     check("0:100 1:100 +60 0:900 =100a", "");
 }
@@ -481,7 +481,7 @@ fn what_is_final_is_safe_and_neither_is_above_the_newest() {
         "448 416 500",
     ];
     check_marks(&mut chain, script, &expected);
-    // Who tells what is final and not what is safe leaves that open.
+    // An upstream that tells what is final and not what is safe leaves that open.
     check_marks(&mut play(None, "0:500? 1:500?"), "0:f400 1:f400", &["0 400 500", "0 400 500"]);
     // A chain that was started anew has nothing final of the one before.
     let mut chain = play(None, "0:9000?");
@@ -508,14 +508,14 @@ fn canonical(view: &View) -> BTreeSet<(u64, BlockHash)> {
     heights.filter_map(|number| Some((number, view.canon.at(number)?))).collect()
 }
 
-/// What may happen: who says what, who dies, and how much time passes.
+/// What may happen: an upstream says something or dies, or time passes.
 fn steps() -> impl Strategy<Value = Vec<(u8, u64, u8, u64)>> {
     let step = (0_u8..5, 90_u64..130, prop::sample::select(b"aabc?!".to_vec()), 0_u64..30);
     prop::collection::vec(step, 1..120)
 }
 
 #[test]
-fn who_names_no_hash_does_not_hide_that_of_those_who_agree() {
+fn an_upstream_that_names_no_hash_does_not_hide_that_of_those_that_agree() {
     let rules = HeadsTerms { agreement: Some(3), ..HeadsTerms::default() };
     let mut chain = Chain::new(5, rules, Duration::from_secs(12));
     (0..5).for_each(|slot| chain.say(slot, 100, Some(b'a')));

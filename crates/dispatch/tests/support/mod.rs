@@ -1,7 +1,7 @@
 //! Upstreams that play a script, and a run over them on a paused clock.
 //!
 //! A script is words, one an exchange: see [`step`]. When it is over the upstream
-//! answers well. Who comes first is settled by latencies that are far apart.
+//! answers well. Which one comes first is settled by latencies that are far apart.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -259,7 +259,7 @@ impl Stage {
         &self.roster.upstreams()[place]
     }
 
-    /// `a=fault b=answer -> b "0x1"`: who was asked, how it was judged, what became of it.
+    /// `a=fault b=answer -> b "0x1"`: which upstream was asked, how it was judged, what became of it.
     pub(crate) fn tell(&self, outcome: &Outcome) -> String {
         let name = |slot: Slot| self.roster.upstream(slot).identity().id.to_string();
         let tried = outcome.trail.attempts.iter();

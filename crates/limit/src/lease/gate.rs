@@ -143,7 +143,7 @@ impl LeasedGate {
 
     #[cold]
     fn beyond(&self, now: u64) -> Result<(), LeaseShortage> {
-        // Counted one by one, so that many who are refused at once want as many places.
+        // Counted one by one, so that many calls that are refused at once want as many places.
         self.peak.fetch_add(1, Relaxed);
         let until = self.refused_until.load(Relaxed);
         if now < until {

@@ -574,7 +574,7 @@ fn large_frames_are_read_to_where_they_belong() {
 }
 
 #[test]
-fn nothing_is_read_for_those_who_have_left() {
+fn nothing_is_read_for_a_stream_that_was_released() {
     let mut mux = Mux::new(false, true);
     receive(&mut mux, &written(|out| put_settings(out, &[]))).expect("well");
     let id = ask(&mut mux, b"");

@@ -135,7 +135,7 @@ impl H1Lease {
     /// The connection, for use.
     pub(crate) fn connection(&mut self) -> &mut H1Connection {
         self.used = true;
-        &mut self.pooled.as_mut().expect("taken only by those who consume the lease").connection
+        &mut self.pooled.as_mut().expect("taken only where the lease is consumed").connection
     }
 
     /// Whether all that was announced of the answer's body arrived with its head.

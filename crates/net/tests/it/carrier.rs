@@ -347,7 +347,7 @@ async fn a_call_that_waits_too_long_for_room_is_told_so() {
     let late = both.transport.exchange(second).await.expect_err("no room");
     assert_eq!((late.kind, late.sent), (Kind::Timeout, Sent::No));
     assert_eq!(stats.waiting(), 0);
-    // Who gives up leaves the room taken until the peer has answered.
+    // A call that is given up leaves the room taken until the peer has answered.
     first.abort();
     let third = ask_aside(&both.transport, &call("third"));
     until("the third waits", || stats.waiting() == 1).await;

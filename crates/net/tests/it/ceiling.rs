@@ -92,7 +92,7 @@ async fn what_does_not_fit_comes_in_part() {
 }
 
 #[tokio::test]
-async fn who_wants_everything_is_told_that_there_is_no_room() {
+async fn a_caller_that_wants_everything_is_told_that_there_is_no_room() {
     let (_server, transport, ceiling) = stage().await;
     let question = format!("announced {LEN}");
     let mut held = Vec::new();

@@ -1,4 +1,4 @@
-//! Traces beside the series of the durations of calls, for those who ask for the OpenMetrics format.
+//! Traces beside the series of the durations of calls, for scrapers that ask for the OpenMetrics format.
 //!
 //! The library that writes the families takes exemplars from histograms of its own alone, which lock at each
 //! observation. So they are added to its text: a line of the text that is the series of an exemplar gets it.

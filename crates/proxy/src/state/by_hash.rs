@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn who_took_a_hash_is_known_by_method() {
+    fn an_upstream_that_took_a_hash_is_known_by_method() {
         let by_hash = ByHash::new();
         let row = |name| MethodTable::standard().row(name);
         by_hash.took(row("eth_call"), Slot(1));

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_took_it_is_known_for_a_minute() {
+    fn an_upstream_that_took_it_is_known_for_a_minute() {
         let (sent, now) = (SentTransactions::default(), start());
         sent.note(hash(1), Some((SENDER, 1)), Slot(2), now);
         // Sent again and taken by another: that one has it, too.

@@ -178,7 +178,7 @@ fn asks_are_alike_when_nothing_that_is_assessed_differs() {
 }
 
 #[test]
-fn who_does_not_reach_so_far_is_the_last_resort() {
+fn an_upstream_that_does_not_reach_so_far_is_the_last_resort() {
     check_reach((49, 49), "a:#100:pruned b:#100:fallback", "b | a");
     check_reach((49, 49), "a:#100:pruned b:#100:syncing", "| b a");
     check_reach((50, 50), "a:#100:pruned b:#100:fallback", "a b |");
@@ -252,7 +252,7 @@ fn each_caller_has_its_own_upstream_while_that_is_well() {
 }
 
 #[test]
-fn those_who_are_to_be_last_are_before_the_last_resorts() {
+fn upstreams_that_are_to_be_last_are_before_the_last_resorts() {
     let (roster, plan) = planned("a:30ms b:10ms c:20ms d:dead", |_| {});
     assert_eq!((names(&roster, &plan), plan.fit()), ("b c a d".to_owned(), 3));
     let plan = plan.with_last([Slot(1), Slot(2), Slot(3)].into_iter().collect());
@@ -286,20 +286,20 @@ fn laggards_are_left_out() {
 }
 
 #[test]
-fn who_does_not_hold_the_block_waits_behind_who_does() {
+fn an_upstream_without_the_block_waits_behind_one_that_holds_it() {
     check(Some(100), "a:#100:30ms b:#99:10ms", "a | b");
     check(Some(99), "a:#100:30ms b:#99:10ms", "b a |");
 }
 
 #[test]
-fn who_is_behind_is_not_fit_and_yet_well() {
+fn an_upstream_that_is_behind_is_not_fit_and_yet_well() {
     let (_, plan) =
         planned("a:#100 b:#99 c:#99:dead d:#90", |ask| ask.needed = Some(BlockNumber(100)));
     assert_eq!((plan.candidates().len(), plan.fit(), plan.well()), (4, 1, 2));
 }
 
 #[test]
-fn who_is_not_well_is_named_as_it_may_come_back() {
+fn an_upstream_that_is_not_well_is_named_as_it_may_come_back() {
     let (roster, plan) = planned("a:#100 b:dead c:#80 d:pruned:#100 e:syncing", |ask| {
         ask.oldest = Some(BlockNumber(49));
     });
@@ -308,7 +308,7 @@ fn who_is_not_well_is_named_as_it_may_come_back() {
 }
 
 #[test]
-fn who_asked_for_a_pause_is_well_and_outranks_who_is_behind() {
+fn an_upstream_that_asked_for_a_pause_is_well_and_outranks_one_that_is_behind() {
     let (roster, plan) = planned("a:#99 b:#100:throttled c:#80 d:#80:throttled", |ask| {
         ask.needed = Some(BlockNumber(100));
     });

@@ -245,7 +245,7 @@ async fn each_path_has_its_role() {
 }
 
 #[tokio::test]
-async fn who_has_no_token_is_told_what_to_send() {
+async fn a_caller_without_a_token_is_told_what_to_send() {
     let (address, _, _shutdown) = open_with(guarded(), None);
     let mut wire = Wire::connect(address).await;
     let reply = get(&mut wire, "/status").await;
@@ -258,7 +258,7 @@ async fn who_has_no_token_is_told_what_to_send() {
 
 /// Probes need no token, and without one they say only what the status does.
 #[tokio::test]
-async fn probes_say_why_to_those_who_may_view() {
+async fn probes_say_why_to_callers_that_may_view() {
     let (address, _, _shutdown) = open_with(guarded(), None);
     let mut wire = Wire::connect(address).await;
     for (token, body) in [
@@ -496,7 +496,7 @@ async fn a_page_of_another_origin_may_not_post() {
 }
 
 #[tokio::test]
-async fn exemplars_are_for_those_who_name_their_format() {
+async fn exemplars_are_for_scrapers_that_name_their_format() {
     let (mut wire, _, _) = open().await;
     for (accept, expected) in [
         // As Prometheus asks.

@@ -72,7 +72,7 @@ async fn what_is_refused_is_counted_and_told() {
 }
 
 #[tokio::test]
-async fn what_was_answered_and_who_left_are_counted() {
+async fn answers_and_clients_that_left_are_counted() {
     let lines = Lines::collect();
     let site = Site::open(settings());
     let mut wire = site.connect().await;

@@ -95,7 +95,7 @@ async fn check(mode: ProxyMode, trusted: &[&str], first: &[u8], expected: Fate) 
 }
 
 #[tokio::test]
-async fn trusted_proxies_say_who_the_client_is() {
+async fn trusted_proxies_name_the_client() {
     for mode in [ProxyMode::Accept, ProxyMode::Require] {
         check(mode, LOOPBACK, V1, client(CLIENT)).await;
         check(mode, LOOPBACK, &v2_tcp4(0), client(CLIENT)).await;
@@ -213,7 +213,7 @@ async fn a_header_has_its_time() {
 }
 
 #[tokio::test]
-async fn who_leaves_within_the_header_is_counted() {
+async fn a_client_that_leaves_within_the_header_is_counted() {
     for begun in [&b""[..], b"PROXY", &v2_tcp4(9)[..20]] {
         let site = Site::open(settings(ProxyMode::Require, LOOPBACK));
         let mut wire = site.connect().await;

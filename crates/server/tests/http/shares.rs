@@ -174,7 +174,7 @@ async fn idle_connections_of_one_address_give_way_to_another() {
         assert_eq!(counts.displaced_total, n + 1);
     }
     site.until("the bound holds", |counts| counts.connections_open == 20).await;
-    // Who came later stays.
+    // Those that came later stay.
     for other in &mut others {
         assert_eq!(other.exchange("/", "", b"{}").await.status, 200);
     }
@@ -320,7 +320,7 @@ async fn answers_that_were_handed_on_still_count() {
 
 /// Only so many answers may wait; those beyond keep their places, and their address ends first.
 #[tokio::test]
-async fn who_lets_too_many_answers_wait_is_ended_first() {
+async fn the_client_that_lets_too_many_answers_wait_is_ended_first() {
     let settings = Settings {
         requests_max: 128,
         waiting_max: 16,

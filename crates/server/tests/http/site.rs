@@ -108,7 +108,7 @@ impl Handler for Scripted {
                 answer.block = request.known_block.map(|block| block + 1);
                 answer.warning = Some("logs-doubted");
                 answer.retry_after = Some(Duration::from_millis(1500));
-                // Always; it goes out only to those who asked.
+                // Always; it goes out only to clients that asked.
                 answer.trail = Some("geth-a: throttled".into());
             }
             Some("evil") => {

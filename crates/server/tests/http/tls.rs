@@ -291,7 +291,7 @@ async fn plain_http_is_closed() {
 }
 
 #[tokio::test]
-async fn who_leaves_within_the_handshake_is_counted() {
+async fn a_client_that_leaves_within_the_handshake_is_counted() {
     for begun in [&b""[..], b"\x16\x03"] {
         let (site, _) = open(Settings::default());
         let mut wire = site.connect().await;

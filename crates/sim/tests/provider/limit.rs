@@ -120,7 +120,7 @@ async fn a_line_of_the_account_is_shared_and_no_client_is_told() {
     until(&provider, |counts| counts.waiting == 2).await;
     assert_eq!(provider.counts().refusals, 0);
     assert!(clients.iter().all(|client| !client.is_finished()));
-    // Another pace is another line; who waits already waits on.
+    // Another pace is another line; a call that waits already waits on.
     provider.turn(|dials| dials.shaping = None);
     Http1::open(&provider).await.ask(&block_number()).await;
     assert_eq!(provider.counts().waiting, 2);

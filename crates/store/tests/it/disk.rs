@@ -1,4 +1,4 @@
-//! The disk tier: what is found again, what its bounds do, and who may open it.
+//! The disk tier: what is found again, what its bounds do, and which process may open it.
 
 use std::fs;
 use std::path::Path;
@@ -193,7 +193,7 @@ async fn slow_disk_costs_no_more_than_the_limit() {
     let disk = Disk::open(directory.path(), &bounds, gate.clock()).unwrap();
     fill(&disk, 0..1, 100).await;
     let start = tokio::time::Instant::now();
-    // Who is given up on before a reader has it is not read: the first has to be with it.
+    // A get that is given up before a reader has it is not read: the first has to be with it.
     let digest = digest(0);
     let (first, ()) = tokio::join!(disk.get(&digest), gate.reached());
     assert!(first.is_none());

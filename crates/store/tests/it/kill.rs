@@ -2,8 +2,8 @@
 //! was acknowledged is there, the files stay within their bound, and opening them reads
 //! a small part of them.
 //!
-//! The one who writes and dies is this program, started anew for the one test
-//! [`the_one_who_is_killed`], which does nothing when it is run with the others.
+//! The process that writes and dies is this program, started anew for the one test
+//! [`the_process_that_is_killed`], which does nothing when it is run with the others.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -28,7 +28,7 @@ const FIRST: &str = "WELLHEAD_STORE_TEST_FIRST";
 const ACKNOWLEDGED: &str = "acknowledged ";
 
 #[tokio::test]
-async fn the_one_who_is_killed() {
+async fn the_process_that_is_killed() {
     let (Ok(directory), Ok(first)) = (std::env::var(WHERE), std::env::var(FIRST)) else { return };
     let first: u64 = first.parse().expect("a number");
     let disk = open(Path::new(&directory), BYTES_MAX);
@@ -47,7 +47,7 @@ async fn the_one_who_is_killed() {
 fn live_and_die(directory: &Path, first: u64, lines: usize) -> u64 {
     let program = std::env::current_exe().expect("this program has a path");
     let mut child = Command::new(program)
-        .args(["kill::the_one_who_is_killed", "--exact", "--nocapture"])
+        .args(["kill::the_process_that_is_killed", "--exact", "--nocapture"])
         .env(WHERE, directory)
         .env(FIRST, first.to_string())
         .stdin(Stdio::piped())

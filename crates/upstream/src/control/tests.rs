@@ -294,7 +294,7 @@ fn and_with_their_month() {
 }
 
 #[test]
-fn beyond_a_cap_only_who_is_allowed() {
+fn beyond_a_cap_only_an_upstream_with_overspend_is_asked() {
     let terms = BudgetTerms { credits_per_day: Some(1), overspend: true, ..terms() };
     let controls = controls("", &terms);
     check(&controls, "0:eth_call 0:eth_call", "ok ok");
@@ -347,7 +347,7 @@ fn a_refusal_changes_the_rate_and_not_the_limit() {
 }
 
 #[test]
-fn who_must_not_learn_does_not() {
+fn with_learning_off_no_limit_is_learnt() {
     let controls = controls("", &BudgetTerms { learn: false, ..terms() });
     let row = MethodTable::standard().row("eth_call");
     let at = Duration::from_secs(1);

@@ -43,7 +43,7 @@ pub struct Attack {
     pub about: &'static str,
     /// What the proxy stands before, and how clients reach it.
     pub place: Place,
-    /// Who attacks, and how.
+    /// The attackers, and how they attack.
     pub by: By,
     /// Resident memory of wellhead at its most, in MiB, by the arithmetic in the [catalogue](ATTACKS).
     pub ceiling_mib: u64,
@@ -70,7 +70,7 @@ pub enum Place {
     TwoHttp2,
 }
 
-/// Who attacks.
+/// The attackers.
 #[derive(Clone, Copy)]
 pub enum By {
     /// Clients.

@@ -250,7 +250,7 @@ impl Ledger {
         self.publish();
     }
 
-    /// The chain that everybody has, for a call that no storm touched.
+    /// The chain that all nodes have, for a call that no storm touched.
     fn calm(&self, sent: Moment, got: Moment) -> Option<&[String]> {
         let touched = |(begin, end): &(Moment, Option<Moment>)| {
             *begin <= got && end.is_none_or(|end| end >= sent)

@@ -101,7 +101,7 @@ fn attempts(evidence: &Evidence) -> Vec<Violation> {
         let Some(answered) = &request.answered else { continue };
         let told = answered.attempts;
         let at_once = if runs > 1 { evidence.scenario.settings.broadcast_max } else { 0 };
-        // Each of those who are heard may take one.
+        // Each of those that are heard may take one.
         let needs = |item: &Item| evidence.scenario.needs_quorum(request.chain, &item.method);
         let is_heard = request.items.iter().any(needs);
         let heard = evidence.scenario.settings.quorum.filter(|_| is_heard).unwrap_or_default();

@@ -247,7 +247,7 @@ impl Heard<'_> {
         else {
             return Ok(());
         };
-        // Not there yet for who was asked; whether it should have been is for `reads`.
+        // Not there yet at the upstream that was asked; whether it should have been is for `reads`.
         if result == "null" {
             return Ok(());
         }

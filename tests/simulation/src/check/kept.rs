@@ -34,7 +34,7 @@ use crate::evidence::{
 const AGREEMENT: usize = 2;
 /// A reorg is seen some time after it happened.
 const REORG_IS_SEEN: Duration = Duration::from_secs(60);
-/// Who was asked shortly before a reorg may have had trouble then.
+/// An upstream that was asked shortly before a reorg may have had trouble then.
 const BEFORE: Duration = Duration::from_secs(1);
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {

@@ -33,7 +33,7 @@ use crate::evidence::{Answered, At, Evidence, Item, Request};
 /// Something that must not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Who noticed.
+    /// The check that noticed.
     pub checker: &'static str,
     /// When it happened.
     pub at: At,

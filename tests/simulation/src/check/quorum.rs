@@ -44,7 +44,7 @@ fn voices(
         ended <= answered.at
             && match since {
                 Since::Asked => exchange.began >= request.at,
-                // Who joins late was not there when the first of them spoke.
+                // One that joins late was not there when the first of them spoke.
                 Since::Shared | Since::Ever => true,
             }
     };

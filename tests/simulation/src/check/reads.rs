@@ -91,7 +91,7 @@ fn failure(
         Err(error) => {
             let key = item.key();
             let keys = item.keys(&evidence.blocks[request.chain]);
-            // Who shares a call hears what is said to the one that made it.
+            // A client that shares a call hears what is said to the one that made it.
             let is_own = Since::of(evidence, request, answered, item) == Since::Asked;
             let is_true = evidence.exchanges.iter().any(|exchange| {
                 let heard_at = if is_own { Some(exchange.began) } else { exchange.ended };
@@ -118,7 +118,7 @@ fn are_enough_well(evidence: &Evidence, wellness: &Wellness, request: &Request, 
     let count = evidence.scenario.chains[request.chain].upstreams.len();
     let places = (0..count).map(|slot| Place { chain: request.chain, slot });
     let well = places.filter(|place| wellness.is_well(*place, request.at, until));
-    // Who is slow to take calls may hold one for longer than the others are waited for; so may one
+    // An upstream that is slow to take calls may hold one for longer than the others are waited for; so may one
     // that refused calls before, at the rate that was learnt from that.
     let is_free = |place: &Place| {
         let plan = &evidence.scenario.chains[request.chain].upstreams[place.slot];

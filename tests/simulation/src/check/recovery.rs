@@ -1,4 +1,4 @@
-//! While all upstreams of a chain are down its clients hear so, and from whom; and when one
+//! While all upstreams of a chain are down its clients hear so, and from which upstreams; and when one
 //! of them is back it serves within a second.
 //!
 //! An outage is a time in which every upstream of a chain is down at once: it takes no
@@ -6,7 +6,7 @@
 //! second after that on, reads that live while this one stays well do not fail, however long
 //! it was to rest, if there are attempts enough to pass the others; and they are answered
 //! soon, and by the first attempt, once the outage was long enough, and clients called often
-//! enough, for everybody to be known to be down.
+//! enough, for all upstreams to be known to be down.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::weather::{Kind, Spell};
 const BACK_AFTER: Duration = Duration::from_secs(1);
 /// What an answer may take then: its own time, and no other's.
 const PROMPT: Duration = Duration::from_secs(1);
-/// So long before its end everybody was down, and was called at least once a second, if
-/// everybody is known to be down.
+/// So long before its end all upstreams were down, and were called at least once a second, if
+/// all are known to be down.
 const KNOWN_AFTER: Duration = Duration::from_secs(8);
 /// A silence of clients that is not longer leaves no upstream unprobed.
 const QUIET_MAX: Duration = Duration::from_secs(2);
@@ -51,11 +51,11 @@ struct Return {
     at: At,
     /// Until its next trouble.
     until: At,
-    /// Everybody had to be known to be down.
+    /// All had to be known to be down.
     is_known: bool,
 }
 
-/// Outages of a chain that ended, by who ended them.
+/// Outages of a chain that ended, by the upstream that ended them.
 fn returns(evidence: &Evidence, chain: usize) -> Vec<Return> {
     let upstreams = &evidence.scenario.chains[chain].upstreams;
     let down_since = |slot: usize, at: At| {
@@ -141,7 +141,7 @@ fn failures(evidence: &Evidence, request: &Request, returns: &[Return]) -> Vec<S
             && answered.at < back.until
             && answered.at < tail(evidence, back)
     });
-    // Those who are not known to be down are asked first, and take as many attempts.
+    // Those that are not known to be down are asked first, and take as many attempts.
     let others = evidence.scenario.chains[request.chain].upstreams.len() - 1;
     let has_attempts = others < evidence.scenario.settings.attempts_max;
     let mut failures = Vec::new();
@@ -199,7 +199,7 @@ mod tests {
         let mut answered = answered(&format!(r#"{{"id":1,{member}}}"#));
         answered.at = request.at + took;
         request.answered = Some(answered);
-        // Others, so that everybody is known to be down.
+        // Others, so that all are known to be down.
         let mut requests: Vec<Request> = (0..50).map(|_| self::request(vec![])).collect();
         requests.iter_mut().zip(0..).for_each(|(it, second)| it.at = SECOND * second);
         requests.push(request);

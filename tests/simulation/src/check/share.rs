@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_late_is_seen() {
+    fn a_late_answer_is_seen() {
         check(true, false, LIGHT, 0);
         check(true, false, LIGHT * 2, 1);
         check(true, true, LIGHT * 2, 0);

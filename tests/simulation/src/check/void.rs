@@ -1,4 +1,4 @@
-//! No lie reaches a client, and who tells the truth is not called a liar.
+//! No lie reaches a client, and an upstream that tells the truth is not called a liar.
 //!
 //! A lie is an answer of [`Kind::Lie`]. Some other weather makes answers that cannot be true
 //! either, and may be found out; an upstream that had neither must not stand in the metrics.
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn who_tells_the_truth_is_not_accused() {
+    fn an_upstream_that_tells_the_truth_is_not_accused() {
         let metrics = r#"wellhead_verify_void_total{chain="ethereum",upstream="NAME"} 1"#;
         check(Kind::Lie, "\"0x1\"", metrics, 0);
         check(Kind::Slow(Duration::ZERO), "\"0x1\"", metrics, 1);

@@ -1,4 +1,4 @@
-//! Who is well, and when: judged from outside, by the weather and by what was received.
+//! Which upstreams are well, and when: judged from outside, by the weather and by what was received.
 //!
 //! An upstream is well from one moment to another when
 //!
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_verified_can_be_well() {
+    fn only_a_verified_upstream_can_be_well() {
         check(|_| {}, true);
         check(|evidence| evidence.exchanges.clear(), false);
         check(|evidence| evidence.exchanges[0].caller = Caller::Client, false);

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_connections_after_some_requests_shows_no_cap() {
+    fn a_target_that_ends_connections_after_some_requests_shows_no_cap() {
         let Finding::StreamCap(Found(StreamLimit { streams: 1, .. })) = capped(1) else {
             panic!("one is borne")
         };

@@ -2,7 +2,7 @@
 //! `inquiry::fresh`.
 //!
 //! Lag is counted against one other target, the one by which it is largest: the earliest of
-//! several would be early by chance, and everybody late. A time is the middle between two polls,
+//! several would be early by chance, and each target late. A time is the middle between two polls,
 //! so one lag is off by up to a poll and the median of many by little; its interval is a
 //! bootstrap's (`stat::bootstrap`), wider the more others there are: the worst of several is bad by
 //! chance.

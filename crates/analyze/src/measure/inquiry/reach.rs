@@ -102,9 +102,9 @@ pub fn methods_count() -> u64 {
     methods().len() as u64
 }
 
-/// Tries everything at everybody that was not tried before the run was cut, one after another,
-/// until the run is to end. `sockets` are URLs
-/// for WebSocket by seat, where they are not those of the target.
+/// Tries at each target what was not tried before the run was cut, one thing after another, until
+/// the run is to end. `sockets` are URLs for WebSocket by seat, where they are not those of the
+/// target.
 ///
 /// # Errors
 ///

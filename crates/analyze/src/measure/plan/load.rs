@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn users_who_think_ask_less() {
+    fn users_that_think_ask_less() {
         let (second, stages) = (Duration::from_secs(1), vec![Stage::Users(5)]);
         let terms = LoadTerms::new(stages, second * 10, WorkKind::Mix, 1);
         let plan = FixedPlan::load(&LoadTerms { think: second * 2, ..terms });

@@ -175,7 +175,7 @@ impl<'p> Panel<'p, '_> {
         self.player.part
     }
 
-    /// Asks everybody the same at the same time.
+    /// Asks all targets one question at one time.
     ///
     /// # Errors
     ///

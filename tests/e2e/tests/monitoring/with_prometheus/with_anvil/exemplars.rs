@@ -13,7 +13,7 @@ const BOUND: Duration = Duration::from_secs(60);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prometheus_keeps_the_trace_of_a_call() {
     let node = Anvil::start(CHAIN).await;
-    // Nobody takes the traces: that they are kept is enough.
+    // No collector takes the traces: that they are kept is enough.
     let settings = "traces: { endpoint: \"http://127.0.0.1:1/v1/traces\", sample: 100% }";
     let upstreams = [Upstream::new("a", &format!("http://127.0.0.1:{}", node.port))];
     let wellhead = Wellhead::start_with(settings, CHAIN, &upstreams).await;
