@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, interval, sleep};
-use wellhead_e2e::{Relay, Rpc, Way, until};
+use wellhead_e2e::{Relay, RelayMode, Rpc, until};
 use wellhead_kit::RedisServer;
 
 use crate::claim::Claims;
@@ -181,8 +181,8 @@ async fn play(
         Phase::Well | Phase::Flushed => {}
         Phase::Frozen => signal("-STOP"),
         Phase::Thawed => signal("-CONT"),
-        Phase::Slow => relay.set(Way::Late(SLOW)),
-        Phase::Quick => relay.set(Way::Late(Duration::ZERO)),
+        Phase::Slow => relay.set(RelayMode::Late(SLOW)),
+        Phase::Quick => relay.set(RelayMode::Late(Duration::ZERO)),
         Phase::Killed => drop(redis.take()),
         Phase::Restarted => *redis = Some(RedisServer::start_at(port, &[])),
     }

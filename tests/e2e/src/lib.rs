@@ -58,7 +58,7 @@ pub use node::{Anvil, Geth, Node};
 pub use pebble::{HttpsReply, Pebble, PebbleSite, https};
 pub use process::{FIRST_SOCKET, Process, Signal, binary, cache, tool};
 pub use prometheus::{Alertmanager, Prometheus, promtool};
-pub use relay::{Relay, Way};
+pub use relay::{Relay, RelayMode};
 pub use rpc::{HttpReply, Rpc, send_http2};
 pub use script::Script;
 pub use secrets::{guard_secret, secret_forms};

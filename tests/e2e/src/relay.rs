@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
-/// How the way to the server is.
+/// How the relay treats its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum RelayMode {
     /// Bytes pass this much later, in each direction.
     Late(Duration),
-    /// Bytes are held until the way is another one; connections stay open, and new ones are accepted.
+    /// Bytes are held until the mode changes; connections stay open, and new ones are accepted.
     Silent,
     /// Connections close, also those that are made from now on.
     Closed,
@@ -27,7 +27,7 @@ pub enum Way {
 #[derive(Debug)]
 pub struct Relay {
     port: u16,
-    way: watch::Sender<Way>,
+    mode: watch::Sender<RelayMode>,
     accepting: JoinHandle<()>,
 }
 
@@ -36,9 +36,9 @@ impl Relay {
     pub async fn before(server: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("the loopback has a port");
         let port = listener.local_addr().expect("a bound listener has an address").port();
-        let way = watch::Sender::new(Way::Late(Duration::ZERO));
-        let accepting = tokio::spawn(accept(listener, server, way.subscribe()));
-        Self { port, way, accepting }
+        let mode = watch::Sender::new(RelayMode::Late(Duration::ZERO));
+        let accepting = tokio::spawn(accept(listener, server, mode.subscribe()));
+        Self { port, mode, accepting }
     }
 
     /// Its port.
@@ -47,9 +47,9 @@ impl Relay {
         self.port
     }
 
-    /// From now on the way is this one.
-    pub fn set(&self, way: Way) {
-        self.way.send_replace(way);
+    /// From now on the mode is this one.
+    pub fn set(&self, mode: RelayMode) {
+        self.mode.send_replace(mode);
     }
 }
 
@@ -59,34 +59,41 @@ impl Drop for Relay {
     }
 }
 
-async fn accept(listener: TcpListener, server: u16, way: watch::Receiver<Way>) {
+async fn accept(listener: TcpListener, server: u16, mode: watch::Receiver<RelayMode>) {
     // Dropping the set ends the connections with the relay.
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
-        connections.spawn(relay(client, server, way.clone()));
+        connections.spawn(relay(client, server, mode.clone()));
     }
 }
 
 /// One connection. Both ends close when one does.
-async fn relay(client: TcpStream, server: u16, mut way: watch::Receiver<Way>) {
+async fn relay(client: TcpStream, server: u16, mut mode: watch::Receiver<RelayMode>) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
     let _best_effort = (client.set_nodelay(true), server.set_nodelay(true));
     let ((from_client, to_client), (from_server, to_server)) =
         (client.into_split(), server.into_split());
-    let (up, down) = (way.clone(), way.clone());
+    let (up, down) = (mode.clone(), mode.clone());
     tokio::select! {
         () = pass(from_client, to_server, up) => {}
         () = pass(from_server, to_client, down) => {}
-        _closed = way.wait_for(|way| *way == Way::Closed) => {}
+        _closed = mode.wait_for(|mode| *mode == RelayMode::Closed) => {}
     }
 }
 
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut way: watch::Receiver<Way>) {
+async fn pass(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut mode: watch::Receiver<RelayMode>,
+) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        let Ok(way) = way.wait_for(|way| *way != Way::Silent).await.map(|way| *way) else { return };
-        if let Way::Late(late) = way
+        let Ok(mode) = mode.wait_for(|mode| *mode != RelayMode::Silent).await.map(|mode| *mode)
+        else {
+            return;
+        };
+        if let RelayMode::Late(late) = mode
             && !late.is_zero()
         {
             sleep(late).await;

@@ -29,7 +29,7 @@ use crate::feed::FeedWay;
 use crate::record::Recorder;
 use crate::sabotage::Sabotage;
 use crate::scenario::{ChainPlan, QUORUM_METHODS, Scenario, Settings, UpstreamPlan};
-use crate::upstream::{SimUpstream, Way};
+use crate::upstream::{SimLink, SimUpstream};
 
 /// The wall time at which scenarios begin, in seconds since 1970: no day ends in one.
 const NOON: u64 = 20_772 * 86_400 + 43_200;
@@ -152,13 +152,13 @@ fn way(
     caller: Caller,
     sabotage: Option<Sabotage>,
 ) -> Arc<dyn Transport> {
-    let way = Way::new(Arc::clone(upstream), caller);
+    let link = SimLink::new(Arc::clone(upstream), caller);
     let sends_again = match caller {
         Caller::Client => sabotage == Some(Sabotage::SendAgain),
         Caller::Announcer => sabotage == Some(Sabotage::AnnounceAgain),
         Caller::House => false,
     };
-    Arc::new(way.sending_again(sends_again))
+    Arc::new(link.sending_again(sends_again))
 }
 
 fn simulated(

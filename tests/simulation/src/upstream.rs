@@ -605,9 +605,9 @@ fn read(body: &[u8]) -> (Vec<Call<'_>>, bool) {
     (calls.expect("the proxy sends calls and batches of calls"), is_batch)
 }
 
-/// A way to an upstream: for clients' calls, or for those of the house.
+/// A link to an upstream: for clients' calls, or for those of the control loops.
 #[derive(Debug)]
-pub struct Way {
+pub struct SimLink {
     upstream: Arc<SimUpstream>,
     caller: Caller,
     connections: Option<Semaphore>,
@@ -617,8 +617,8 @@ pub struct Way {
     sends_again: bool,
 }
 
-impl Way {
-    /// A way of one worker, or of the house, which has as many connections as it likes.
+impl SimLink {
+    /// A link of one worker, or of the control loops, which have as many connections as they like.
     pub fn new(upstream: Arc<SimUpstream>, caller: Caller) -> Self {
         let is_worker = caller != Caller::House;
         let connections = upstream.plan.connections.filter(|_| is_worker).map(Semaphore::new);
@@ -626,7 +626,7 @@ impl Way {
         Self { upstream, caller, connections, bulky, sends_again: false }
     }
 
-    /// A way that is broken on purpose, if it is to be: each exchange goes out four times.
+    /// A link that is broken on purpose, if it is to be: each exchange goes out four times.
     #[must_use]
     pub fn sending_again(self, sends_again: bool) -> Self {
         Self { sends_again, ..self }
@@ -649,7 +649,7 @@ impl Drop for Bulky<'_> {
     }
 }
 
-impl Transport for Way {
+impl Transport for SimLink {
     fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
         Box::pin(async move {
             let _bulky = exchange.bulky.then(|| Bulky::enter(&self.bulky));

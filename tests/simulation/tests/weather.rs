@@ -12,7 +12,7 @@ use wellhead_sim::{SimNode, World, WorldConfig};
 use wellhead_simulation::evidence::{Caller, Evidence, Place};
 use wellhead_simulation::record::Recorder;
 use wellhead_simulation::scenario::{Scale, Scenario};
-use wellhead_simulation::upstream::{SimUpstream, Way};
+use wellhead_simulation::upstream::{SimLink, SimUpstream};
 use wellhead_simulation::weather::{Kind, Spell};
 use wellhead_simulation::words::Dialect;
 use wellhead_transport::{Exchange, Transport, WireReply};
@@ -25,17 +25,17 @@ const SYNCING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_syncing","params"
 const BATCH: &str = r#"[{"jsonrpc":"2.0","id":0,"method":"eth_blockNumber"},{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}]"#;
 
 /// An upstream in this weather, by itself, that answers at once.
-fn upstream(kind: Option<Kind>, seed: u64) -> Way {
+fn upstream(kind: Option<Kind>, seed: u64) -> SimLink {
     upstream_after(kind, seed, Duration::ZERO)
 }
 
 /// One that answers after `latency`.
-fn upstream_after(kind: Option<Kind>, seed: u64, latency: Duration) -> Way {
+fn upstream_after(kind: Option<Kind>, seed: u64, latency: Duration) -> SimLink {
     upstream_of(kind, seed, latency, 0)
 }
 
 /// One in whose world each block has so many transactions.
-fn upstream_of(kind: Option<Kind>, seed: u64, latency: Duration, txs_per_block: u32) -> Way {
+fn upstream_of(kind: Option<Kind>, seed: u64, latency: Duration, txs_per_block: u32) -> SimLink {
     let mut scenario = Scenario::draw(1, Scale::Short);
     let config = WorldConfig {
         history_blocks: 30,
@@ -59,10 +59,10 @@ fn upstream_of(kind: Option<Kind>, seed: u64, latency: Duration, txs_per_block: 
     if let Some(kind) = kind {
         upstream.begin(kind);
     }
-    Way::new(Arc::clone(&upstream), Caller::Client)
+    SimLink::new(Arc::clone(&upstream), Caller::Client)
 }
 
-async fn ask(way: &Way, body: &str) -> Result<WireReply, String> {
+async fn ask(link: &SimLink, body: &str) -> Result<WireReply, String> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let exchange = Exchange {
         trace: None,
@@ -71,7 +71,7 @@ async fn ask(way: &Way, body: &str) -> Result<WireReply, String> {
         whole_max: usize::MAX,
         bulky: false,
     };
-    match timeout(Duration::from_secs(20), way.exchange(exchange)).await {
+    match timeout(Duration::from_secs(20), link.exchange(exchange)).await {
         Err(_elapsed) => Err("silence".to_owned()),
         Ok(Err(error)) => Err(format!("{} {:?}", error.kind.word(), error.sent)),
         Ok(Ok(reply)) => Ok(reply),
@@ -82,8 +82,8 @@ async fn ask(way: &Way, body: &str) -> Result<WireReply, String> {
 /// what the judge says.
 async fn check(kind: Kind, body: &str, expected: &str) {
     for seed in 0..12 {
-        let way = upstream(Some(kind), seed);
-        let said = match ask(&way, body).await {
+        let link = upstream(Some(kind), seed);
+        let said = match ask(&link, body).await {
             Err(failure) => failure,
             Ok(reply) => {
                 let method = body.split('"').nth(9).expect("a call");
@@ -145,8 +145,8 @@ async fn answers_that_are_none() {
 #[tokio::test(start_paused = true)]
 async fn pauses_are_asked_for() {
     let check = async |dialect: Dialect, expected| {
-        let way = upstream(Some(Kind::Throttle(dialect)), 1);
-        let reply = ask(&way, HASH).await.expect("a refusal");
+        let link = upstream(Some(Kind::Throttle(dialect)), 1);
+        let reply = ask(&link, HASH).await.expect("a refusal");
         let row = MethodTable::standard().row("web3_sha3");
         let asked = Judge::standard().reply(row, &reply).retry_after;
         assert_eq!(asked, expected, "{dialect:?}");
@@ -159,9 +159,9 @@ async fn pauses_are_asked_for() {
 
 /// The result of a call in this weather.
 async fn result(kind: Option<Kind>, body: &str) -> (String, Duration) {
-    let way = upstream(kind, 1);
+    let link = upstream(kind, 1);
     let began = Instant::now();
-    let reply = ask(&way, body).await.expect("an answer");
+    let reply = ask(&link, body).await.expect("an answer");
     let value: serde_json::Value = serde_json::from_slice(&reply.body).expect("JSON");
     (value["result"].to_string(), began.elapsed())
 }
@@ -209,8 +209,8 @@ async fn a_batch_comes_back_without_an_item() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_dies_with_all_that_it_carries() {
     // Slow enough that all are on the way together.
-    let way = upstream_after(Some(Kind::Die { after: 3 }), 1, Duration::from_millis(50));
-    let all = tokio::join!(ask(&way, HASH), ask(&way, HASH), ask(&way, HASH), ask(&way, HASH));
+    let link = upstream_after(Some(Kind::Die { after: 3 }), 1, Duration::from_millis(50));
+    let all = tokio::join!(ask(&link, HASH), ask(&link, HASH), ask(&link, HASH), ask(&link, HASH));
     let said = [all.0, all.1, all.2, all.3]
         .map(|one| one.map_or_else(|failure| failure, |_| "answer".to_owned()));
     assert_eq!(said, ["closed No", "closed Maybe", "closed No", "answer"]);

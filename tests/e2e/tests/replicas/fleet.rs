@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use wellhead_e2e::{
-    Anvil, Fault, FaultProxy, Node, Relay, Signal, SteppingClock, Upstream, Way, Wellhead, chain,
-    until,
+    Anvil, Fault, FaultProxy, Node, Relay, RelayMode, Signal, SteppingClock, Upstream, Wellhead,
+    chain, until,
 };
 use wellhead_kit::RedisServer;
 
@@ -155,8 +155,8 @@ impl Fleet {
         self.store = RedisServer::valkey_at(self.store.port());
     }
 
-    pub(crate) fn set_way(&self, place: usize, way: Way) {
-        self.ways[place].set(way);
+    pub(crate) fn set_mode(&self, place: usize, mode: RelayMode) {
+        self.ways[place].set(mode);
     }
 
     pub(crate) fn set_fault(&self, upstream: usize, fault: Fault) {

@@ -20,7 +20,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::Instant;
-use wellhead_e2e::{Fault, Way};
+use wellhead_e2e::{Fault, RelayMode};
 
 use fleet::{Fleet, REPLICAS};
 
@@ -106,9 +106,9 @@ async fn begin(fleet: &mut Fleet, trouble: Trouble, place: usize, rng: &mut Smal
         }
         Trouble::Partition | Trouble::Cut => {
             let is_silent = matches!(trouble, Trouble::Partition);
-            fleet.set_way(place, if is_silent { Way::Silent } else { Way::Closed });
+            fleet.set_mode(place, if is_silent { RelayMode::Silent } else { RelayMode::Closed });
             fleet.blocks(10).await;
-            fleet.set_way(place, Way::Late(Duration::ZERO));
+            fleet.set_mode(place, RelayMode::Late(Duration::ZERO));
         }
         Trouble::UpstreamDown => {
             let upstream = rng.random_range(0..2);

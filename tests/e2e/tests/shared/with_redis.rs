@@ -6,7 +6,7 @@ mod keys;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use wellhead_e2e::{Relay, SteppingClock, Way};
+use wellhead_e2e::{Relay, RelayMode, SteppingClock};
 use wellhead_kit::RedisServer;
 
 use crate::fleet::{Fleet, REPLICAS};
@@ -91,13 +91,13 @@ impl RelayedStore {
         (Self { relays, _store: store }, fleet)
     }
 
-    fn set(&self, way: Way) {
-        self.relays.iter().for_each(|relay| relay.set(way));
+    fn set(&self, mode: RelayMode) {
+        self.relays.iter().for_each(|relay| relay.set(mode));
     }
 
     /// Delays bytes by this time in each direction, so answers come twice as late.
     fn set_late(&self, each_way_ms: u64) {
-        self.set(Way::Late(Duration::from_millis(each_way_ms)));
+        self.set(RelayMode::Late(Duration::from_millis(each_way_ms)));
     }
 }
 
@@ -134,9 +134,11 @@ async fn a_store_that_is_slow() {
 async fn a_store_that_is_cut_off() {
     let (store, fleet) = RelayedStore::start().await;
     fleet.phase("undisturbed", 0, async {}).await;
-    for (name, way) in [("silent to one of three", Way::Silent), ("closed to one", Way::Closed)] {
+    for (name, mode) in
+        [("silent to one of three", RelayMode::Silent), ("closed to one", RelayMode::Closed)]
+    {
         let cut_off = async {
-            store.relays[0].set(way);
+            store.relays[0].set(mode);
             fleet.until_first_is_away().await;
         };
         fleet.phase(name, 0, cut_off).await;
@@ -144,7 +146,7 @@ async fn a_store_that_is_cut_off() {
         fleet.phase("open again", 0, fleet.until_here()).await;
     }
     let silent = async {
-        store.set(Way::Silent);
+        store.set(RelayMode::Silent);
         fleet.until_away().await;
     };
     fleet.phase("silent to all", 0, silent).await;
