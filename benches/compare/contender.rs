@@ -101,7 +101,8 @@ impl Kind {
 
     /// The one of this name, with `-` for what stands between its words.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::AND_TRACED.into_iter().find(|kind| kind.name().replace(", ", "-") == name)
+        let mut kinds = Self::AND_TRACED.into_iter().chain([Self::WellheadBefore]);
+        kinds.find(|kind| kind.name().replace(", ", "-") == name)
     }
 
     pub(crate) fn name(self) -> &'static str {

@@ -100,8 +100,9 @@ usage: make bench, or scripts/bench [OPTION]...
   --seconds N     how long a turn is, 1 to 120 (4)
   --upstream U    fast: an upstream that costs next to nothing (the default);
                   geth: a real node, which then takes most of the other core
-  --only A[,B]    these contenders only, such as wellhead,wellhead-traces: in every other round
-                  they take their turns the other way round
+  --only A[,B]    these contenders only, such as wellhead,wellhead-traces or
+                  wellhead,wellhead-before: in every other round they take their turns the other
+                  way round
   --before BIN    another build of wellhead takes its turn in each round, too, with what are
                   defaults now as settings; what is told is this build's figure over that one's
 cases, those marked * without being asked for:
