@@ -6,9 +6,9 @@
 //! here: this room imports neither `conclude` nor `report`, and `cargo xtask tidy` keeps it so.
 
 pub mod budget;
+pub mod client;
 pub mod inquiry;
 pub mod knock;
 pub mod plan;
 pub mod run;
 pub mod schedule;
-pub mod way;

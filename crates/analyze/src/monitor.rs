@@ -67,12 +67,12 @@ use self::lean::LeanWatch;
 use self::target::{MonitorStep, StudyResult, latency_plan};
 use crate::conclude::profile::profile;
 use crate::conclude::verdict::{ExperimentVerdict, Finding, FindingBound, figure, verdicts};
+use crate::measure::client::TargetEndpoint;
 use crate::measure::inquiry::fresh::{self, FreshTerms};
 use crate::measure::plan::{ExperimentPlan, WindowPlan};
 use crate::measure::run::{
     CallBudget, CpuClock, Greeting, PanelMember, Player, RunError, RunTerms, StopSignal,
 };
-use crate::measure::way::Goal;
 use crate::record::{Record, RunRecord};
 use crate::stored;
 use crate::work::GREETING;
@@ -200,7 +200,7 @@ pub struct Monitor<'a> {
     dir: PathBuf,
     terms: MonitorTerms,
     play: MonitorRunTerms,
-    goals: &'a [Goal],
+    endpoints: &'a [TargetEndpoint],
     stop: &'a StopSignal,
     observer: &'a mut dyn MonitorObserver,
     targets: Vec<MonitoredTarget>,
@@ -220,7 +220,7 @@ impl fmt::Debug for Monitor<'_> {
 }
 
 impl<'a> Monitor<'a> {
-    /// Prepares to watch `goals`, with what an earlier monitor left in `dir`.
+    /// Prepares to watch `endpoints`, with what an earlier monitor left in `dir`.
     ///
     /// # Errors
     ///
@@ -229,21 +229,21 @@ impl<'a> Monitor<'a> {
         dir: &Path,
         terms: MonitorTerms,
         play: MonitorRunTerms,
-        goals: &'a [Goal],
+        endpoints: &'a [TargetEndpoint],
         stop: &'a StopSignal,
         observer: &'a mut dyn MonitorObserver,
     ) -> Result<Self, RunError> {
         let write = |error| RunError::Write(dir.to_owned(), error);
         fs::create_dir_all(dir).map_err(write)?;
         let lock = saved::lock(dir).map_err(write)?;
-        let measured: Vec<_> = goals.iter().map(|goal| goal.target.clone()).collect();
+        let measured: Vec<_> = endpoints.iter().map(|endpoint| endpoint.target.clone()).collect();
         let targets = saved::load(dir, &measured).map_err(write)?;
         let (begun, now) = (Instant::now(), play.run.started_unix);
         Ok(Self {
             dir: dir.to_owned(),
             terms,
             play,
-            goals,
+            endpoints,
             stop,
             observer,
             targets,
@@ -265,8 +265,8 @@ impl<'a> Monitor<'a> {
             let dir = saved::new_run(&self.dir, self.now());
             let budget = CallBudget::new(0);
             let begun = RunTerms { started_unix: self.now(), ..self.play.run.clone() };
-            let (goals, stop) = (self.goals, self.stop);
-            let player = Player::begin(&dir, begun, goals, &budget, stop)?;
+            let (endpoints, stop) = (self.endpoints, self.stop);
+            let player = Player::begin(&dir, begun, endpoints, &budget, stop)?;
             let mut player = player.stamping(self.run_id(), Duration::from_secs(self.now()))?;
             if self.play.is_precise {
                 player = player.precise();
@@ -319,7 +319,7 @@ impl<'a> Monitor<'a> {
             if budget.spent() >= RUN_CALLS_MAX {
                 return Ok(RunEnd::Next);
             }
-            if self.goals.len() > 1 && self.now() >= self.fresh_at {
+            if self.endpoints.len() > 1 && self.now() >= self.fresh_at {
                 self.look_at_heads(player, budget).await?;
                 continue;
             }
@@ -361,7 +361,7 @@ impl<'a> Monitor<'a> {
     }
 
     async fn wait(&self, until: u64) {
-        let until = if self.goals.len() > 1 { until.min(self.fresh_at) } else { until };
+        let until = if self.endpoints.len() > 1 { until.min(self.fresh_at) } else { until };
         self.pause(Duration::from_secs(until.saturating_sub(self.now()).max(1))).await;
     }
 
@@ -401,7 +401,7 @@ impl<'a> Monitor<'a> {
         player: &mut Player<'_>,
         index: usize,
     ) -> Result<Option<Greeting>, RunError> {
-        let greeting = player.greet(number(index), &self.goals[index]).await?;
+        let greeting = player.greet(number(index), &self.endpoints[index]).await?;
         let now = self.now();
         let target = &mut self.targets[index];
         if greeting.chain_id.is_none() && greeting.block.is_none() {
@@ -428,9 +428,9 @@ impl<'a> Monitor<'a> {
         greeting: &Greeting,
         gather: &mut RoundRecords,
     ) -> Result<(), RunError> {
-        let goal = &self.goals[index];
+        let endpoint = &self.endpoints[index];
         let mut watch = LeanWatch::new(gather, &mut *self.observer, &self.targets[index]);
-        let played = player.play(plan, number(index), goal, greeting, &mut watch).await;
+        let played = player.play(plan, number(index), endpoint, greeting, &mut watch).await;
         watch.end();
         played
     }
@@ -532,7 +532,7 @@ impl<'a> Monitor<'a> {
         let each = terms.calls_max() + GREETING.len() as u64;
         let may = |target: &MonitoredTarget| target.left(self.terms.bounds, now) >= each;
         let asked: Vec<usize> =
-            (0..self.goals.len()).filter(|it| may(&self.targets[*it])).collect();
+            (0..self.endpoints.len()).filter(|it| may(&self.targets[*it])).collect();
         if asked.len() < 2 {
             return Ok(());
         }
@@ -542,8 +542,8 @@ impl<'a> Monitor<'a> {
             let is_answering = self.greet(player, index).await?.is_some();
             // Polls are not counted one by one: all of them may be sent.
             self.targets[index].settle(each, each);
-            let goal = &self.goals[index];
-            members.extend(is_answering.then(|| PanelMember { target: number(index), goal }));
+            let endpoint = &self.endpoints[index];
+            members.extend(is_answering.then(|| PanelMember { target: number(index), endpoint }));
         }
         let mut gather = RoundRecords::default();
         if members.len() > 1 {

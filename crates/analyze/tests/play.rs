@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
-use support::{Cut, goal, read, terms};
+use support::{Cut, endpoint, read, terms};
 use tempfile::TempDir;
 use wellhead_analyze::conclude::verdict::{Finding, FindingBound::NotUpTo, NoCountLimit, verdicts};
 use wellhead_analyze::ending::SendingEnd;
@@ -113,13 +113,13 @@ async fn played(
     watch: &mut dyn Watch,
 ) -> TempDir {
     let url = format!("http://me:PASSKEY@{}/v2/PATHKEY?k=QUERYKEY", provider.addr());
-    let (goals, dir) = ([goal(&url)], TempDir::new().unwrap());
-    let player = Player::begin(dir.path(), terms(), &goals, budget, stop).unwrap();
+    let (endpoints, dir) = ([endpoint(&url)], TempDir::new().unwrap());
+    let player = Player::begin(dir.path(), terms(), &endpoints, budget, stop).unwrap();
     // Seconds of paused time pass in none of the processor's.
     let mut player = player.with_cpu(|| None);
-    let greeting = player.greet(0, &goals[0]).await.unwrap();
+    let greeting = player.greet(0, &endpoints[0]).await.unwrap();
     for mut plan in plans {
-        player.play(&mut *plan, 0, &goals[0], &greeting, watch).await.unwrap();
+        player.play(&mut *plan, 0, &endpoints[0], &greeting, watch).await.unwrap();
     }
     dir
 }

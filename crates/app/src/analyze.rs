@@ -27,11 +27,11 @@ use wellhead_analyze::conclude::profile::plain;
 use wellhead_analyze::conclude::verdict::{ExperimentVerdict, verdicts};
 use wellhead_analyze::gate::DOCUMENT_SCHEMA;
 use wellhead_analyze::measure::budget::Forecast;
+use wellhead_analyze::measure::client::TargetEndpoint;
 use wellhead_analyze::measure::plan::{self, ExperimentPlan, FixedPlan, LoadTerms, Stage};
 use wellhead_analyze::measure::run::{
     CallBudget, EarlierRun, Greeting, PlacedPlan, Player, RunError, StopSignal,
 };
-use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::{self, Record};
 use wellhead_analyze::report::summary;
 use wellhead_analyze::stored::StoredRun;
@@ -74,7 +74,7 @@ const QUICK_STREAMS: u64 = 128;
 pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
     match what {
         Experiment::Quick(common) => measure(common, &quick),
-        Experiment::Rate(it) => measure(&it.common, &|goal| vec![rate(it, goal)]),
+        Experiment::Rate(it) => measure(&it.common, &|target| vec![rate(it, target)]),
         Experiment::Streams(it) => {
             let plan = || Box::new(plan::StreamsPlan::new(8, it.up_to, REST));
             measure(&it.common, &|_| vec![plan()])
@@ -93,8 +93,8 @@ pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
         Experiment::Agree(it) => together::measure(&it.common, &together::Inquiry::Agree(it)),
         Experiment::Fresh(it) => together::measure(&it.common, &together::Inquiry::Fresh(it)),
         Experiment::Reach(it) => together::measure(&it.common, &together::Inquiry::Reach(it)),
-        Experiment::Limits(it) => measure(&it.common, &|goal| limits::limits(it, goal)),
-        Experiment::Window(it) => measure(&it.common, &|goal| vec![limits::window(it, goal)]),
+        Experiment::Limits(it) => measure(&it.common, &|target| limits::limits(it, target)),
+        Experiment::Window(it) => measure(&it.common, &|target| vec![limits::window(it, target)]),
         Experiment::Cost(it) => {
             limits::cost(it)?;
             measure(&it.common, &|_| limits::cost(it).into_iter().collect())
@@ -138,7 +138,9 @@ fn loaded(it: &Measured<LoadArgs>) -> Result<(), CommandError> {
         return Err(CommandError::Config("`--spike` takes two rates: `--spike 10,500`".into()));
     }
     let work = own_calls::own_or(it.work, &it.own)?;
-    if it.batch > 1 && endpoint::goals(&it.common.targets)?.iter().any(Goal::is_socket) {
+    if it.batch > 1
+        && endpoint::endpoints(&it.common.targets)?.iter().any(TargetEndpoint::is_socket)
+    {
         let text = "`--batch`: over WebSocket the calls of a batch are sent one by one";
         return Err(CommandError::Config(text.to_owned()));
     }
@@ -166,7 +168,7 @@ fn protocol(it: &Measured<ProtocolArgs>) -> Box<dyn ExperimentPlan> {
     Box::new(FixedPlan::protocol(&sweep, REST, &mut rng))
 }
 
-fn quick(_: &Goal) -> Plans {
+fn quick(_: &TargetEndpoint) -> Plans {
     vec![
         Box::new(FixedPlan::latency(QUICK_LATENCY_CALLS)),
         Box::new(plan::StreamsPlan::new(32, QUICK_STREAMS, REST)),
@@ -174,23 +176,23 @@ fn quick(_: &Goal) -> Plans {
     ]
 }
 
-fn rate(it: &RateArgs, goal: &Goal) -> Box<dyn ExperimentPlan> {
-    let window = window(goal);
+fn rate(it: &RateArgs, endpoint: &TargetEndpoint) -> Box<dyn ExperimentPlan> {
+    let window = window(endpoint);
     let lasting = it.seconds.map_or(RATE_LASTS.max(window * 3), Duration::from_secs);
-    let rest = it.rest.map_or_else(|| rest_between_rates(goal), Duration::from_secs);
+    let rest = it.rest.map_or_else(|| rest_between_rates(endpoint), Duration::from_secs);
     let lasting = lasting.max(Duration::from_secs(1));
     Box::new(plan::RatePlan::new(it.from.min(it.to), it.to, it.step, lasting, rest))
 }
 
 /// The window of a provider that is known.
-fn window(goal: &Goal) -> Duration {
-    let metering = goal.provider().and_then(|provider| provider.rate.as_ref());
+fn window(endpoint: &TargetEndpoint) -> Duration {
+    let metering = endpoint.provider().and_then(|provider| provider.rate.as_ref());
     metering.map_or(Duration::ZERO, Metering::window)
 }
 
 /// In which buckets fill.
-fn rest_between_rates(goal: &Goal) -> Duration {
-    RATE_REST.max(window(goal) * 2)
+fn rest_between_rates(endpoint: &TargetEndpoint) -> Duration {
+    RATE_REST.max(window(endpoint) * 2)
 }
 
 fn load(it: &LoadArgs, work: WorkKind) -> Box<dyn ExperimentPlan> {
@@ -236,8 +238,8 @@ fn bodies(it: &Measured<BodiesArgs>) -> Box<dyn ExperimentPlan> {
 }
 
 /// What lines call them.
-fn names(goals: &[Goal]) -> Vec<String> {
-    summary::names(goals.iter().map(|goal| &goal.target))
+fn names(endpoints: &[TargetEndpoint]) -> Vec<String> {
+    summary::names(endpoints.iter().map(|endpoint| &endpoint.target))
 }
 
 /// `NAME=URL`, or the URL alone. A name has letters, digits and `-`, so that no part of a URL is
@@ -252,13 +254,16 @@ fn named(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-fn measure(common: &CommonArgs, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), CommandError> {
-    let goals = endpoint::goals(&common.targets)?;
+fn measure(
+    common: &CommonArgs,
+    plans: &dyn Fn(&TargetEndpoint) -> Plans,
+) -> Result<(), CommandError> {
+    let endpoints = endpoint::endpoints(&common.targets)?;
     let forecasts: Vec<Forecast> =
-        goals.iter().map(|goal| Forecast::of(goal, &plans(goal))).collect();
-    let Some(run) = confirm(common, &goals, &forecasts)? else { return Ok(()) };
-    let (dir, ahead) = (run.dir.clone(), ahead(&goals, &forecasts, plans, run.calls));
-    finish(common, &dir, play(common, run, &goals, ahead, plans))
+        endpoints.iter().map(|endpoint| Forecast::of(endpoint, &plans(endpoint))).collect();
+    let Some(run) = confirm(common, &endpoints, &forecasts)? else { return Ok(()) };
+    let (dir, ahead) = (run.dir.clone(), ahead(&endpoints, &forecasts, plans, run.calls));
+    finish(common, &dir, play(common, run, &endpoints, ahead, plans))
 }
 
 /// How a run ended.
@@ -304,7 +309,7 @@ impl ConfirmedRun {
         &'a self,
         earlier: Option<EarlierRun>,
         common: &CommonArgs,
-        goals: &[Goal],
+        endpoints: &[TargetEndpoint],
         sockets: &[String],
         stop: &'a StopSignal,
     ) -> Result<Player<'a>, RunError> {
@@ -315,7 +320,7 @@ impl ConfirmedRun {
                 let TargetArgs { seed, note, .. } = &common.targets;
                 let terms = run_terms(*seed, *now, note.clone());
                 let words = resume::words(common, sockets);
-                Player::begin(dir, terms, goals, budget, stop)?.asking(words)?
+                Player::begin(dir, terms, endpoints, budget, stop)?.asking(words)?
             }
         };
         player.stamping(run_id(), clock::unix_time())
@@ -335,7 +340,7 @@ fn cut_short(stop: &StopSignal, budget: &CallBudget) -> Option<&'static str> {
 /// sent; `None` where nothing is to be sent.
 fn confirm(
     common: &CommonArgs,
-    goals: &[Goal],
+    endpoints: &[TargetEndpoint],
     forecasts: &[Forecast],
 ) -> Result<Option<ConfirmedRun>, CommandError> {
     let earlier = match &common.goes_on {
@@ -343,12 +348,12 @@ fn confirm(
         None => None,
     };
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
-    let Some(CallAllowance { most, spare }) = may_send(common, goals, forecasts, spent)? else {
+    let Some(CallAllowance { most, spare }) = may_send(common, endpoints, forecasts, spent)? else {
         return Ok(None);
     };
     let now = clock::unix_seconds();
     let named = common.goes_on.clone().or_else(|| common.out.clone());
-    let dir = named.unwrap_or_else(|| default_dir(goals, now));
+    let dir = named.unwrap_or_else(|| default_dir(endpoints, now));
     let budget = CallBudget::new(most).after(spent).with_spare(spare);
     Ok(Some(ConfirmedRun { dir, now, calls: most + spare, budget, earlier }))
 }
@@ -365,7 +370,7 @@ struct CallAllowance {
 /// sent at most, those included that were `spent` before; `None` where nothing is to be sent.
 fn may_send(
     common: &CommonArgs,
-    goals: &[Goal],
+    endpoints: &[TargetEndpoint],
     forecasts: &[Forecast],
     spent: u64,
 ) -> Result<Option<CallAllowance>, CommandError> {
@@ -387,10 +392,10 @@ fn may_send(
         tell(&common.gate.conditions, "nothing was sent");
         return Ok(None);
     }
-    let strangers: u64 = goals
+    let strangers: u64 = endpoints
         .iter()
         .zip(forecasts)
-        .filter(|(goal, _)| !goal.is_private())
+        .filter(|(endpoint, _)| !endpoint.is_private())
         .map(|(_, forecast)| forecast.calls() + forecast.spare + GREETING_CALLS)
         .sum();
     if strangers.min(common.max_calls) > UNASKED_MAX && !common.yes && !is_meant()? {
@@ -426,13 +431,13 @@ fn is_meant() -> Result<bool, CommandError> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn default_dir(goals: &[Goal], now: u64) -> PathBuf {
-    PathBuf::from(format!("wellhead-analysis-{}-{}", host_of(goals), stamp(now)))
+fn default_dir(endpoints: &[TargetEndpoint], now: u64) -> PathBuf {
+    PathBuf::from(format!("wellhead-analysis-{}-{}", host_of(endpoints), stamp(now)))
 }
 
 /// The host of the first target, as it stands in the name of a directory.
-fn host_of(goals: &[Goal]) -> String {
-    let host = goals.first().map_or("", |goal| goal.target.host.as_str());
+fn host_of(endpoints: &[TargetEndpoint]) -> String {
+    let host = endpoints.first().map_or("", |endpoint| endpoint.target.host.as_str());
     let safe = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
     host.chars().map(|letter| if letter == '.' { letter } else { safe(letter) }).collect()
 }
@@ -447,14 +452,14 @@ fn stamp(unix: u64) -> String {
 
 /// What is told while it is played.
 fn ahead(
-    goals: &[Goal],
+    endpoints: &[TargetEndpoint],
     forecasts: &[Forecast],
-    plans: &dyn Fn(&Goal) -> Plans,
+    plans: &dyn Fn(&TargetEndpoint) -> Plans,
     calls: u64,
 ) -> Ahead {
-    let mut ahead = Ahead { names: names(goals), calls, ..Ahead::default() };
-    for (target, goal) in (0..).zip(goals) {
-        ahead.lasts.extend(plans(goal).iter().map(|plan| (target, plan.name(), plan.lasts())));
+    let mut ahead = Ahead { names: names(endpoints), calls, ..Ahead::default() };
+    for (target, endpoint) in (0..).zip(endpoints) {
+        ahead.lasts.extend(plans(endpoint).iter().map(|plan| (target, plan.name(), plan.lasts())));
     }
     let credits = forecasts.iter().map(Forecast::credits_max);
     let unit = forecasts.first().and_then(|forecast| forecast.unit);
@@ -466,7 +471,7 @@ fn ahead(
 /// A target that answered a call, and is measured.
 struct GreetedTarget<'a> {
     index: u32,
-    goal: &'a Goal,
+    endpoint: &'a TargetEndpoint,
     greeting: Greeting,
     name: &'a str,
 }
@@ -475,9 +480,9 @@ struct GreetedTarget<'a> {
 async fn play(
     common: &CommonArgs,
     mut run: ConfirmedRun,
-    goals: &[Goal],
+    endpoints: &[TargetEndpoint],
     ahead: Ahead,
-    plans: &dyn Fn(&Goal) -> Plans,
+    plans: &dyn Fn(&TargetEndpoint) -> Plans,
 ) -> Result<PlayedRun, CommandError> {
     let names = ahead.names.clone();
     let stop = stop_at_signals();
@@ -486,19 +491,19 @@ async fn play(
     let (earlier, budget) = (run.earlier.take(), &run.budget);
     let mut live = Live::new(budget, &stop, ahead, drawn);
     let played = async {
-        let mut player = run.player(earlier, common, goals, &[], &stop)?.precise();
+        let mut player = run.player(earlier, common, endpoints, &[], &stop)?.precise();
         let mut greeted = Vec::new();
-        for ((index, goal), name) in (0..).zip(goals).zip(&names) {
-            let greeting = player.greet(index, goal).await?;
-            tell(&common.gate.conditions, &greeting_line(name, goal, &greeting));
+        for ((index, endpoint), name) in (0..).zip(endpoints).zip(&names) {
+            let greeting = player.greet(index, endpoint).await?;
+            tell(&common.gate.conditions, &greeting_line(name, endpoint, &greeting));
             if greeting.chain_id.is_some() || greeting.block.is_some() {
-                greeted.push(GreetedTarget { index, goal, greeting, name });
+                greeted.push(GreetedTarget { index, endpoint, greeting, name });
             } else if !stop.is_set() && !budget.is_over() {
                 complain("it answers no call, so it is not measured");
             }
         }
         // Experiment by experiment, and in each of them cell by cell in turn.
-        let mut left: Vec<_> = greeted.iter().map(|it| plans(it.goal).into_iter()).collect();
+        let mut left: Vec<_> = greeted.iter().map(|it| plans(it.endpoint).into_iter()).collect();
         loop {
             let mut parts = next_experiment(&greeted, &mut left, &mut live);
             if parts.is_empty() && left.iter().all(|plans| plans.as_slice().is_empty()) {
@@ -524,10 +529,10 @@ fn next_experiment<'a>(
     live: &mut Live<'_>,
 ) -> Vec<PlacedPlan<'a>> {
     let mut parts = Vec::new();
-    for (GreetedTarget { index, goal, greeting, name }, plans) in greeted.iter().zip(left) {
+    for (GreetedTarget { index, endpoint, greeting, name }, plans) in greeted.iter().zip(left) {
         let Some(plan) = plans.next() else { continue };
         // Connections of WebSocket are kept open by pings, and are not noted one by one.
-        if goal.is_socket() && matches!(plan.name(), "connection" | "bodies") {
+        if endpoint.is_socket() && matches!(plan.name(), "connection" | "bodies") {
             let plan = plan.name();
             live.line(&format!("{plan}: left out, for {name} is measured over WebSocket"));
             continue;
@@ -538,7 +543,7 @@ fn next_experiment<'a>(
             live.line(&format!("{plan}: left out, for {name} does not speak HTTP/2"));
             continue;
         }
-        parts.push(PlacedPlan { plan, target: *index, goal, greeting });
+        parts.push(PlacedPlan { plan, target: *index, endpoint, greeting });
     }
     parts
 }
@@ -547,7 +552,9 @@ fn next_experiment<'a>(
 fn ended(error: &RunError) -> CommandError {
     match error {
         RunError::Other(_) => CommandError::Config(error.to_string()),
-        RunError::Taken(_) | RunError::Write(..) | RunError::Way(..) => CommandError::system(error),
+        RunError::Taken(_) | RunError::Write(..) | RunError::Client(..) => {
+            CommandError::system(error)
+        }
     }
 }
 
@@ -589,7 +596,7 @@ async fn signals(stop: &StopSignal) {
 }
 
 /// What a target said of itself, with the host beside its name.
-fn greeting_line(name: &str, goal: &Goal, greeting: &Greeting) -> String {
+fn greeting_line(name: &str, endpoint: &TargetEndpoint, greeting: &Greeting) -> String {
     let number = |it: Option<u64>| it.map_or("unknown".to_owned(), |it| it.to_string());
     let protocol = match greeting.protocol {
         Some(Protocol::H2) => "HTTP/2",
@@ -597,7 +604,7 @@ fn greeting_line(name: &str, goal: &Goal, greeting: &Greeting) -> String {
         Some(Protocol::Ws) => "WebSocket",
         None => "no protocol",
     };
-    let host = &goal.target.host;
+    let host = &endpoint.target.host;
     let at = if name == host { String::new() } else { format!(" ({host})") };
     let mut text = format!(
         "{name}{at}: {protocol}, chain {}, block {}, client {}",
@@ -689,8 +696,8 @@ mod tests {
 
     use super::*;
 
-    fn goals(urls: &[String]) -> Result<Vec<Goal>, CommandError> {
-        endpoint::goals(&CommonArgs::test(urls.to_vec()).targets)
+    fn endpoints(urls: &[String]) -> Result<Vec<TargetEndpoint>, CommandError> {
+        endpoint::endpoints(&CommonArgs::test(urls.to_vec()).targets)
     }
 
     #[test]
@@ -706,19 +713,19 @@ mod tests {
 
     #[test]
     fn a_directory_is_named_for_the_host_and_nothing_else_of_the_url() {
-        let goals = goals(&["http://u:PASSKEY@h.example:8545/v2/PATHKEY".to_owned()]);
-        let goals = goals.unwrap_or_default();
-        let dir = default_dir(&goals, 0);
+        let endpoints = endpoints(&["http://u:PASSKEY@h.example:8545/v2/PATHKEY".to_owned()]);
+        let endpoints = endpoints.unwrap_or_default();
+        let dir = default_dir(&endpoints, 0);
         assert_eq!(dir, PathBuf::from("wellhead-analysis-h.example-8545-19700101-000000"));
     }
     #[test]
     fn a_target_may_have_a_name() {
-        let goals = goals(&[
+        let endpoints = endpoints(&[
             "fast-1=http://h.example/v2/PATHKEY".to_owned(),
             "http://h.example/?key=QUERYKEY".to_owned(),
         ]);
         let ids: Vec<String> =
-            goals.unwrap_or_default().into_iter().map(|goal| goal.target.id).collect();
+            endpoints.unwrap_or_default().into_iter().map(|endpoint| endpoint.target.id).collect();
         assert_eq!(ids, ["fast-1", "target-2"]);
     }
     #[test]
@@ -738,15 +745,16 @@ mod tests {
 
     #[test]
     fn lines_call_a_target_by_its_name() {
-        let goals = goals(&["fast=http://h.example/PATHKEY".to_owned()]).unwrap_or_default();
-        let names = names(&goals);
+        let endpoints =
+            endpoints(&["fast=http://h.example/PATHKEY".to_owned()]).unwrap_or_default();
+        let names = names(&endpoints);
         let greeting = Greeting { chain_id: Some(1), ..Greeting::default() };
-        let told = greeting_line(&names[0], &goals[0], &greeting);
+        let told = greeting_line(&names[0], &endpoints[0], &greeting);
         let expected = "fast (h.example): no protocol, chain 1, block unknown, client unknown";
         assert_eq!(told, expected);
-        let told = greeting_line("h.example", &goals[0], &greeting);
+        let told = greeting_line("h.example", &endpoints[0], &greeting);
         assert!(told.starts_with("h.example: "), "{told}");
-        let targets = goals.into_iter().map(|goal| goal.target).collect();
+        let targets = endpoints.into_iter().map(|endpoint| endpoint.target).collect();
         let run = record::RunRecord { targets, ..record::RunRecord::default() };
         let finding = Finding::StreamCap(FindingBound::NotUpTo(NoCountLimit { up_to: 128 }));
         let verdict = ExperimentVerdict {
@@ -782,7 +790,7 @@ mod tests {
                 format!("URL 2: another target is called `target-2`: {hint}"),
             ),
         ] {
-            assert_eq!(refused(goals(&texts(&urls))), expected);
+            assert_eq!(refused(endpoints(&texts(&urls))), expected);
         }
     }
 

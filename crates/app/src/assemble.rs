@@ -28,7 +28,7 @@ use wellhead_route::RouteRule;
 use wellhead_server::TlsProblem;
 use wellhead_store::{Disk, DiskBounds, OpenError, SharedBounds, SharedTier};
 use wellhead_telemetry::clock;
-use wellhead_transport::Ceiling;
+use wellhead_transport::MemoryBudget;
 use wellhead_upstream::{BreakerBounds, Budget, BudgetTerms, Identity, MethodRules, Upstream};
 use wellhead_watch::{Checks, FeedUse, Mode, PollPace};
 
@@ -85,7 +85,7 @@ pub(crate) struct Assembly {
     /// The issuers of tokens whose keys are fetched.
     pub(crate) issuers: Vec<Arc<JwksSource>>,
     tokens: Option<IssuerKeys>,
-    answers: Arc<Ceiling>,
+    answers: Arc<MemoryBudget>,
     pub(crate) recorders: Recorders,
     epoch: Instant,
     commons: Commons,
@@ -160,7 +160,7 @@ impl Assembly {
         for (name, chain) in settings.chains.iter() {
             chains.push(ChainParts::new(name.as_ref(), chain, settings, &mut commons, None, now)?);
         }
-        let answers = Arc::new(Ceiling::new(settings.limits.answers_total_bytes.as_usize()));
+        let answers = Arc::new(MemoryBudget::new(settings.limits.answers_total_bytes.as_usize()));
         let denied = Arc::default();
         let usage = recorders.usage.clone();
         let terms = access::terms(&settings.access, usage, Arc::clone(&denied), now);
@@ -351,7 +351,7 @@ impl NextAssembly {
 fn proxy(
     settings: &Settings,
     chains: &[ChainParts],
-    answers: &Arc<Ceiling>,
+    answers: &Arc<MemoryBudget>,
     terms: AccessTerms,
 ) -> Proxy {
     let served = chains.iter().map(|chain| Arc::clone(&chain.served)).collect();

@@ -10,7 +10,7 @@ use rand::Rng;
 use tokio::task::{AbortHandle, JoinSet};
 use wellhead_chain::Heads;
 use wellhead_proxy::{Announcer, FilterStore, ProxyWorker, ServedChain};
-use wellhead_transport::{Ceiling, Transport};
+use wellhead_transport::{MemoryBudget, Transport};
 use wellhead_upstream::Upstream;
 use wellhead_watch::{Pulse, Replicas, Watcher, WatcherParts};
 
@@ -25,8 +25,8 @@ pub(crate) struct ChainLoops {
     announcers: Vec<RunningAnnouncer>,
     /// By which announcers read.
     pub(crate) current: Arc<ArcSwap<ProxyWorker>>,
-    /// Not the ceiling of clients' answers: a loop holds one answer, and is to go on when that is reached.
-    answers: Arc<Ceiling>,
+    /// Not the memory budget of clients' answers: a loop holds one answer, and is to go on when that is reached.
+    answers: Arc<MemoryBudget>,
     /// Those that follow the chains, too, where they share.
     replicas: Option<Arc<Replicas>>,
     /// Where replicas share the filters of clients.

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use wellhead_analyze::measure::client::{TargetAccess, TargetEndpoint};
 use wellhead_analyze::measure::run::RunTerms;
-use wellhead_analyze::measure::way::{Goal, TargetAccess};
 use wellhead_analyze::record::Machine;
 use wellhead_net::{ClientIdentity, Endpoint};
 
@@ -16,7 +16,7 @@ use crate::config::{self, IdentityFiles, Upstream};
 /// # Errors
 ///
 /// Where such a file cannot be used.
-pub(crate) fn as_configured(upstream: &Upstream) -> Result<Goal, String> {
+pub(crate) fn as_configured(upstream: &Upstream) -> Result<TargetEndpoint, String> {
     let Endpoint { url, headers, auth, .. } = endpoint_of(upstream);
     let pem = upstream.ca_file.as_deref().map(|path| authorities("ca_file", path));
     let identity = IdentityFiles::of(upstream).map(|files| identity("client_cert_file", &files));
@@ -28,7 +28,7 @@ pub(crate) fn as_configured(upstream: &Upstream) -> Result<Goal, String> {
         identity: identity.transpose()?,
         ..TargetAccess::default()
     };
-    Ok(Goal::new(upstream.id.as_str().to_owned(), url).with_access(access))
+    Ok(TargetEndpoint::new(upstream.id.as_str().to_owned(), url).with_access(access))
 }
 
 /// The certificates of authorities in a file that `what` names.

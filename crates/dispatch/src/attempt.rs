@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use wellhead_eth::MethodRow;
 use wellhead_transport::{
-    Ceiling, Exchange, ExchangeFuture, FREE_BYTES, Rest, Sent, Share, Shortage, TRUSTED_LENGTH_MAX,
-    Transport, TransportError, TransportErrorKind, WireReply,
+    Exchange, ExchangeFuture, FREE_BYTES, MemoryBudget, Reservation, Rest, Sent, Shortage,
+    TRUSTED_LENGTH_MAX, Transport, TransportError, TransportErrorKind, WireReply,
 };
 use wellhead_upstream::{Change, InFlight, Judge, Payload, Upstream, Verdict};
 
@@ -71,7 +71,7 @@ pub(crate) struct AnswerLimits<'a> {
     /// Where one may be passed on; all are read whole when no place is left or this is not there.
     pub(crate) flows: Option<MayFlow<'a>>,
     /// Where answers are counted; `None` for those that are small.
-    pub(crate) answers: Option<&'a Arc<Ceiling>>,
+    pub(crate) answers: Option<&'a Arc<MemoryBudget>>,
     /// The inspector.
     pub(crate) inspect: Option<&'a dyn Inspect>,
 }
@@ -201,7 +201,7 @@ async fn judged_in_part(
     }
     let first = std::mem::take(&mut reply.body);
     let mut waited = Duration::ZERO;
-    let room = limits.answers.map(|ceiling| AnswerRoom { ceiling, may_overdraw: true });
+    let room = limits.answers.map(|memory| AnswerRoom { memory, may_overdraw: true });
     reply.body = whole(first, rest, limits.answer_max, room, &mut waited).await?;
     Ok(Judged { waited, ..Judged::whole(judge.reply(row, &reply)) })
 }
@@ -222,7 +222,7 @@ pub(crate) async fn whole(
     if total.is_some_and(|total| total > answer_max) {
         return Err(too_large());
     }
-    let mut share = None;
+    let mut reservation = None;
     let mut body = Growing { first, joined: BytesMut::new() };
     loop {
         if body.len() > answer_max {
@@ -235,32 +235,34 @@ pub(crate) async fn whole(
             && let Some(room) = room
         {
             let step = room.step(len, total).min(answer_max);
-            let fits = match &mut share {
+            let fits = match &mut reservation {
                 None => {
                     let began = now();
-                    share = room.ceiling.try_hold_within(step);
-                    if share.is_none() {
-                        share = Box::pin(room.wait_for(room.needed(len, total))).await;
+                    reservation = room.memory.try_hold_within(step);
+                    if reservation.is_none() {
+                        reservation = Box::pin(room.wait_for(room.needed(len, total))).await;
                     }
                     *waited += now().saturating_duration_since(began);
-                    share.is_some()
+                    reservation.is_some()
                 }
-                Some(share) => {
-                    len <= share.bytes() || share.grow_within(step) || room.grow(share, len)
+                Some(reservation) => {
+                    len <= reservation.bytes()
+                        || reservation.grow_within(step)
+                        || room.grow(reservation, len)
                 }
             };
             if !fits {
-                room.ceiling.note(Shortage::Refused);
+                room.memory.note(Shortage::Refused);
                 return Err(error(TransportErrorKind::NoRoom, String::new()));
             }
         }
-        let reserved = share.as_ref().map_or(0, Share::bytes);
+        let reserved = reservation.as_ref().map_or(0, Reservation::bytes);
         let trusted = reserved.max(TRUSTED_LENGTH_MAX).max(2 * len);
         body.add(&piece, total.map_or(2 * len, |total| total.min(trusted)));
     }
     let body = body.into_bytes();
     Ok(match room {
-        Some(room) => room.ceiling.around(body, share),
+        Some(room) => room.memory.around(body, reservation),
         None => body,
     })
 }
@@ -296,7 +298,7 @@ impl Growing {
 /// Where an answer that is read whole is counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AnswerRoom<'a> {
-    pub(crate) ceiling: &'a Arc<Ceiling>,
+    pub(crate) memory: &'a Arc<MemoryBudget>,
     /// Whether it may be the one answer that goes beyond a part. The answers to many calls are not one
     /// answer: they can be asked for one by one.
     pub(crate) may_overdraw: bool,
@@ -318,35 +320,35 @@ impl AnswerRoom<'_> {
         if self.may_overdraw { len } else { total.unwrap_or(len).max(len) }
     }
 
-    fn hold(self, bytes: usize) -> Option<Share> {
+    fn hold(self, bytes: usize) -> Option<Reservation> {
         match self.may_overdraw {
-            true => self.ceiling.try_hold(bytes),
-            false => self.ceiling.try_hold_within(bytes),
+            true => self.memory.try_hold(bytes),
+            false => self.memory.try_hold_within(bytes),
         }
     }
 
-    fn grow(self, share: &mut Share, bytes: usize) -> bool {
+    fn grow(self, reservation: &mut Reservation, bytes: usize) -> bool {
         match self.may_overdraw {
-            true => share.grow(bytes),
-            false => share.grow_within(bytes),
+            true => reservation.grow(bytes),
+            false => reservation.grow_within(bytes),
         }
     }
 
     /// Room for `bytes`, at once or within [`ROOM_WAIT`].
-    async fn wait_for(self, bytes: usize) -> Option<Share> {
-        if let Some(share) = self.hold(bytes) {
-            return Some(share);
+    async fn wait_for(self, bytes: usize) -> Option<Reservation> {
+        if let Some(reservation) = self.hold(bytes) {
+            return Some(reservation);
         }
-        if !self.ceiling.is_worth_waiting(bytes) {
+        if !self.memory.is_worth_waiting(bytes) {
             return None;
         }
-        let _place = self.ceiling.queue()?;
+        let _place = self.memory.queue()?;
         let until = now() + ROOM_WAIT;
         while now() < until {
             tokio::time::sleep(ROOM_LOOK).await;
-            if let Some(share) = self.hold(bytes) {
-                self.ceiling.note(Shortage::Waited);
-                return Some(share);
+            if let Some(reservation) = self.hold(bytes) {
+                self.memory.note(Shortage::Waited);
+                return Some(reservation);
             }
         }
         None

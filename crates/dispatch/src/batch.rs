@@ -25,7 +25,7 @@ use wellhead_eth::{CostClass, MethodRow};
 use wellhead_jsonrpc::{Envelope, scan_batch, write};
 use wellhead_route::Roster;
 use wellhead_transport::{
-    Ceiling, Exchange, ExchangeFuture, Sent, TransportError, TransportErrorKind, WireReply,
+    Exchange, ExchangeFuture, MemoryBudget, Sent, TransportError, TransportErrorKind, WireReply,
 };
 use wellhead_upstream::{
     Change, Condition, HealthEffect, InFlight, Judge, Payload, Slot, Upstream, Verdict,
@@ -68,7 +68,7 @@ pub struct BatchContext<'a> {
     /// The worker's.
     pub worker: &'a WorkerUpstreams,
     /// Where its answers are counted.
-    pub room: &'a Arc<Ceiling>,
+    pub room: &'a Arc<MemoryBudget>,
     /// Whose calls these are, where that is known.
     pub client: Option<ClientId>,
     /// When its request arrived.
@@ -269,14 +269,14 @@ async fn unless_stalled(
 async fn all(
     exchange: ExchangeFuture<'_>,
     bytes_max: usize,
-    room: &Arc<Ceiling>,
+    room: &Arc<MemoryBudget>,
 ) -> Result<WireReply, TransportError> {
     let mut reply = exchange.await?;
     if let Some(rest) = reply.rest.take() {
         let first = std::mem::take(&mut reply.body);
         // What a batch takes teaches no limit.
         let mut waited = Duration::ZERO;
-        let room = AnswerRoom { ceiling: room, may_overdraw: false };
+        let room = AnswerRoom { memory: room, may_overdraw: false };
         reply.body = Box::pin(whole(first, rest, bytes_max, Some(room), &mut waited)).await?;
     }
     Ok(reply)

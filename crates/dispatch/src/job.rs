@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use wellhead_eth::MethodRow;
-use wellhead_transport::Ceiling;
+use wellhead_transport::MemoryBudget;
 use wellhead_upstream::UpstreamSet;
 
 use crate::allowance::Allowance;
@@ -53,7 +53,7 @@ pub struct Job<'a> {
     /// The first exchange was taken from that already.
     pub is_first_paid: bool,
     /// Where its answer is counted, if that is a part of all answers: those to one batch.
-    pub room: Option<&'a Arc<Ceiling>>,
+    pub room: Option<&'a Arc<MemoryBudget>>,
     /// The trace of its request, if that may have one; attempts become [`attempt_context`](crate::attempt_context)s of its span.
     pub trace: Option<&'a TraceSeed>,
 }

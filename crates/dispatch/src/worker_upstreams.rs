@@ -9,7 +9,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use wellhead_eth::MethodRow;
 use wellhead_limit::{Permits, RetryBudget};
-use wellhead_transport::{Ceiling, Transport};
+use wellhead_transport::{MemoryBudget, Transport};
 use wellhead_upstream::{Bound, ClientHash, InFlight, LimitedBy, Slot, Upstream};
 
 use crate::client_id::ClientId;
@@ -40,7 +40,7 @@ pub struct WorkerUpstreams {
     search_flows: Flows,
     outliving: Arc<Permits>,
     retry_budget: Arc<RetryBudget>,
-    answers: Arc<Ceiling>,
+    answers: Arc<MemoryBudget>,
     inspect: Option<Arc<dyn Inspect>>,
     rng: Mutex<SmallRng>,
     wait_queue: Arc<WaitQueue>,
@@ -104,9 +104,9 @@ impl WorkerUpstreams {
         Self { retry_budget, ..self }
     }
 
-    /// With the ceiling on the answers that are held in the whole process.
+    /// With the memory budget of all answers that the process holds.
     #[must_use]
-    pub fn holding(self, answers: Arc<Ceiling>) -> Self {
+    pub fn holding(self, answers: Arc<MemoryBudget>) -> Self {
         Self { answers, ..self }
     }
 
@@ -151,7 +151,7 @@ impl WorkerUpstreams {
     }
 
     /// Where answers are counted while they are held.
-    pub fn answers(&self) -> &Arc<Ceiling> {
+    pub fn answers(&self) -> &Arc<MemoryBudget> {
         &self.answers
     }
 

@@ -11,7 +11,7 @@ use wellhead_dispatch::{ClientId, WorkerUpstreams, now};
 use wellhead_kit::{Act, Arrival};
 use wellhead_route::Roster;
 use wellhead_transport::{
-    BoxFuture, Ceiling, Pieces, Rest, Sent, Shortage, Timing, Transport, TransportError,
+    BoxFuture, MemoryBudget, Pieces, Rest, Sent, Shortage, Timing, Transport, TransportError,
     TransportErrorKind, WireReply,
 };
 use wellhead_upstream::{Budget, BudgetTerms, Condition, MethodRules, Slot};
@@ -173,28 +173,28 @@ fn short() -> WireReply {
     flowing(id_last, Box::new(Pieces::of(rest.into())))
 }
 
-/// A stage whose answers have to be read whole, below a ceiling.
-fn stage_below(ceiling: &Arc<Ceiling>) -> Stage {
+/// A stage whose answers have to be read whole, within a memory budget.
+fn stage_below(memory: &Arc<MemoryBudget>) -> Stage {
     let mut stage = Stage::new("ok | ok");
     stage.may_flow = true;
     let transport: Arc<dyn Transport> =
         Arc::new(ScriptedTransport::new(|_| Act::run(async { Ok(short()) })));
     let transports = vec![Arc::clone(&transport), transport];
-    stage.worker = WorkerUpstreams::new(transports, 1).holding(Arc::clone(ceiling));
+    stage.worker = WorkerUpstreams::new(transports, 1).holding(Arc::clone(memory));
     stage
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_waits_for_room_and_is_then_given_up_without_blame() {
-    let ceiling = Arc::new(Ceiling::new(300_000));
-    let stage = stage_below(&ceiling);
-    let other = ceiling.try_hold(300_000).expect("room");
+    let memory = Arc::new(MemoryBudget::new(300_000));
+    let stage = stage_below(&memory);
+    let other = memory.try_hold(300_000).expect("room");
     let began = now();
     let outcome = stage.run("eth_getCode").await;
     // No other upstream is asked: the answer would be as large.
     assert_eq!(stage.tell(&outcome), "a=fault -> NoRoom");
     assert!((SECOND..SECOND * 2).contains(&(now() - began)), "{:?}", now() - began);
-    assert_eq!(ceiling.shortages(Shortage::Refused), 1);
+    assert_eq!(memory.shortages(Shortage::Refused), 1);
     assert_eq!(stage.upstream(0).totals().1, 0, "no failure of the upstream");
 
     // One that is written meanwhile makes room.
@@ -204,16 +204,16 @@ async fn an_answer_waits_for_room_and_is_then_given_up_without_blame() {
     };
     let (outcome, ()) = tokio::join!(stage.run("eth_getCode"), free);
     assert!(outcome.result.is_ok());
-    assert_eq!(ceiling.shortages(Shortage::Waited), 1);
-    assert!(ceiling.held() > 60_000, "{}", ceiling.held());
+    assert_eq!(memory.shortages(Shortage::Waited), 1);
+    assert!(memory.held() > 60_000, "{}", memory.held());
     drop(outcome);
-    assert_eq!(ceiling.held(), 0);
+    assert_eq!(memory.held(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_that_grow_below_a_small_ceiling_all_end() {
-    let ceiling = Arc::new(Ceiling::new(600_000));
-    let stage = stage_below(&ceiling);
+async fn many_that_grow_within_a_small_budget_all_end() {
+    let memory = Arc::new(MemoryBudget::new(600_000));
+    let stage = stage_below(&memory);
     let began = now();
     let calls = (0..200).map(|_| async { stage.run("eth_getCode").await.result.is_ok() });
     let ended = futures_util::future::join_all(calls).await;
@@ -221,21 +221,21 @@ async fn many_that_grow_below_a_small_ceiling_all_end() {
     // Each is dropped as soon as it ends, so that all that may wait have their turn.
     assert!(good >= 64, "{good}");
     assert!(now() - began <= SECOND * 3, "{:?}", now() - began);
-    assert!(ceiling.peak() <= 600_000, "{}", ceiling.peak());
-    assert_eq!(ceiling.held(), 0);
+    assert!(memory.peak() <= 600_000, "{}", memory.peak());
+    assert_eq!(memory.held(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_goes_away_while_it_waits_leaves_nothing() {
-    let ceiling = Arc::new(Ceiling::new(300_000));
-    let stage = stage_below(&ceiling);
-    let other = ceiling.try_hold(300_000).expect("room");
+    let memory = Arc::new(MemoryBudget::new(300_000));
+    let stage = stage_below(&memory);
+    let other = memory.try_hold(300_000).expect("room");
     for _ in 0..1_000 {
         let mut waiting = Box::pin(stage.run("eth_getCode"));
         assert!(futures_util::FutureExt::now_or_never(waiting.as_mut()).is_none());
     }
     drop(other);
-    assert_eq!(ceiling.held(), 0);
+    assert_eq!(memory.held(), 0);
     assert!(stage.run("eth_getCode").await.result.is_ok());
 }
 
@@ -289,11 +289,11 @@ async fn answers_that_wait_for_their_clients_leave_the_upstream_to_others() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_waits_for_room_teaches_no_delay() {
-    let ceiling = Arc::new(Ceiling::new(300_000));
-    let stage = stage_below(&ceiling);
+    let memory = Arc::new(MemoryBudget::new(300_000));
+    let stage = stage_below(&memory);
     let quick = stage.upstream(0).latency(now());
     for _ in 0..9 {
-        let other = ceiling.try_hold(300_000).expect("room");
+        let other = memory.try_hold(300_000).expect("room");
         let free = async {
             tokio::time::sleep(SECOND / 2).await;
             drop(other);

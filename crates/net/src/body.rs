@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use wellhead_transport::{
-    Ceiling, FREE_BYTES, Sent, Share, Shortage, TRUSTED_LENGTH_MAX, TransportError,
+    FREE_BYTES, MemoryBudget, Reservation, Sent, Shortage, TRUSTED_LENGTH_MAX, TransportError,
     TransportErrorKind,
 };
 
@@ -68,13 +68,13 @@ pub(crate) struct Received {
 }
 
 /// Reads a body whole, or as much of it as `limits` say and as there is room for below
-/// `ceiling`. Asks for room before it reads; what one read brings beyond that is counted
+/// `memory`. Asks for room before it reads; what one read brings beyond that is counted
 /// when it is there.
 pub(crate) async fn receive(
     chunks: &mut impl Chunks,
     head: BodyHead,
     limits: BodyLimits,
-    ceiling: &Arc<Ceiling>,
+    memory: &Arc<MemoryBudget>,
 ) -> Result<Received, TransportError> {
     let (bound, enough) = (limits.bound(), limits.wanted());
     // A caller that needs the whole answer gets an error; others read on.
@@ -86,11 +86,11 @@ pub(crate) async fn receive(
     let mut decoding = Decoding::new(head, if reads_on { usize::MAX } else { bound })?;
     let mut body = JoinedBody::of_length(head.length.map_or(0, |it| (it as usize).min(enough)));
     let announced = announced(head, enough);
-    let mut share = None;
+    let mut reservation = None;
     // What may be read before there must be more room: all of a small answer, and of a
     // large one what was announced.
     let mut room = match announced {
-        Some(announced) if announced <= FREE_BYTES || grow(&mut share, ceiling, announced) => {
+        Some(announced) if announced <= FREE_BYTES || grow(&mut reservation, memory, announced) => {
             enough
         }
         Some(_) | None => FREE_BYTES,
@@ -102,11 +102,11 @@ pub(crate) async fn receive(
         }
         if have >= room {
             let more = announced.unwrap_or_else(|| next_room(have, enough));
-            if !grow(&mut share, ceiling, more) {
+            if !grow(&mut reservation, memory, more) {
                 if may_be_short {
                     break false;
                 }
-                ceiling.note(Shortage::Refused);
+                memory.note(Shortage::Refused);
                 return Err(no_room());
             }
             room = if announced.is_some() { enough } else { more };
@@ -122,7 +122,7 @@ pub(crate) async fn receive(
     if body.len() > bound && !reads_on {
         return Err(too_large(bound));
     }
-    let body = ceiling.around(body.into_bytes(), share);
+    let body = memory.around(body.into_bytes(), reservation);
     Ok(Received { body, more: (!is_whole).then_some(decoding) })
 }
 
@@ -177,12 +177,12 @@ fn next_room(have: usize, enough: usize) -> usize {
     if enough <= ASKED_AT_ONCE_MAX { enough } else { have.saturating_mul(4).min(enough) }
 }
 
-fn grow(share: &mut Option<Share>, ceiling: &Arc<Ceiling>, bytes: usize) -> bool {
-    match share {
-        Some(share) => share.grow(bytes),
+fn grow(reservation: &mut Option<Reservation>, memory: &Arc<MemoryBudget>, bytes: usize) -> bool {
+    match reservation {
+        Some(reservation) => reservation.grow(bytes),
         None => {
-            *share = ceiling.try_hold(bytes);
-            share.is_some()
+            *reservation = memory.try_hold(bytes);
+            reservation.is_some()
         }
     }
 }

@@ -43,7 +43,7 @@ use futures_util::StreamExt as _;
 use tokio::time::Instant;
 use wellhead_jsonrpc::{Span, raw};
 use wellhead_transport::{
-    Ceiling, Exchange, ExchangeFuture, FREE_BYTES, Sent, Shortage, Timing, Transport,
+    Exchange, ExchangeFuture, FREE_BYTES, MemoryBudget, Sent, Shortage, Timing, Transport,
     TransportError, TransportErrorKind, WireReply,
 };
 
@@ -70,7 +70,7 @@ pub struct WsTransport {
     /// `None` where the upstream has WebSocket alone.
     http: Option<HttpTransport>,
     stats: Arc<ConnectionStats>,
-    answers: Arc<Ceiling>,
+    answers: Arc<MemoryBudget>,
 }
 
 impl WsTransport {
@@ -142,16 +142,16 @@ impl WsTransport {
     }
 
     /// A message cannot be read in part, so it is counted when it is there, and given up when
-    /// there is no room for it: beyond the ceiling there is one a connection at most.
+    /// there is no room for it: beyond the budget there is one a connection at most.
     fn counted(&self, body: Bytes) -> Result<Bytes, TransportError> {
         if body.len() <= FREE_BYTES {
             return Ok(body);
         }
-        let Some(share) = self.answers.try_hold(body.len()) else {
+        let Some(reservation) = self.answers.try_hold(body.len()) else {
             self.answers.note(Shortage::Refused);
             return Err(TransportError::new(TransportErrorKind::NoRoom, Sent::Maybe, ""));
         };
-        Ok(share.around(body))
+        Ok(reservation.around(body))
     }
 
     /// A batch without HTTP: its calls one by one, a few at a time. The first that fails fails the batch.

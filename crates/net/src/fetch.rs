@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
-use wellhead_transport::{Ceiling, TransportError, TransportErrorKind};
+use wellhead_transport::{MemoryBudget, TransportError, TransportErrorKind};
 
 use crate::body::{BodyLimits, receive};
 use crate::dial::{DialStep, Dialer, Resolver, TlsClient};
@@ -37,7 +37,7 @@ pub struct DocumentFetcher {
     dialer: Dialer,
     limits: FetchLimits,
     /// Never full: `limits` bound what is held here.
-    ceiling: Arc<Ceiling>,
+    memory: Arc<MemoryBudget>,
 }
 
 /// A document as it was sent.
@@ -87,7 +87,7 @@ impl DocumentFetcher {
         let endpoint = Endpoint { version: HttpVersion::H1, ..endpoint.clone() };
         let prepared = Prepared::new(&endpoint, Purpose::Document)?;
         let dialer = Dialer::new(&prepared, resolver, tls, seed as usize);
-        Ok(Self { prepared, dialer, limits, ceiling: Arc::default() })
+        Ok(Self { prepared, dialer, limits, memory: Arc::default() })
     }
 
     /// Fetches it over a connection of its own. Must be called within a tokio runtime.
@@ -127,7 +127,7 @@ impl DocumentFetcher {
         }
         let bytes_max = self.limits.bytes_max;
         let limits = BodyLimits { whole_max: usize::MAX, answer_bytes_max: bytes_max };
-        let received = receive(&mut connection, head.body, limits, &self.ceiling).await;
+        let received = receive(&mut connection, head.body, limits, &self.memory).await;
         let received = received.map_err(|error| match error.kind {
             TransportErrorKind::TooLarge => FetchError::TooLong(bytes_max),
             _ => FetchError::Transport(error),

@@ -26,7 +26,7 @@ use crate::endpoint::Prepared;
 use crate::frame::{H2ErrorCode, put_goaway};
 use crate::head::{AnswerHead, BodyHead, retry_after};
 use crate::inflate::Encoding;
-use crate::journal::{ConnectionLog, ExchangeTimeline, Happening, SetUp, keep_limit};
+use crate::journal::{ConnectionLog, ExchangeTimeline, JournalEvent, SetUp, keep_limit};
 use crate::mux::{Broken, Mux};
 use crate::outgoing::OutgoingCall;
 use crate::protocol::{CloseReason, Protocol};
@@ -424,7 +424,7 @@ impl Io {
         }
     }
 
-    fn note_happened(&self, happened: Vec<Happening>, now: Instant) {
+    fn note_happened(&self, happened: Vec<JournalEvent>, now: Instant) {
         let Some(page) = &self.page else { return };
         for what in happened {
             page.note(what, now);

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::time::Instant;
 use wellhead_transport::{
-    Ceiling, Exchange, ExchangeFuture, Rest, Sent, Timing, Transport, TransportError,
+    Exchange, ExchangeFuture, MemoryBudget, Rest, Sent, Timing, Transport, TransportError,
     TransportErrorKind, WireReply,
 };
 
@@ -42,7 +42,7 @@ pub struct TransportResources {
     /// Counters; one per upstream.
     pub stats: Arc<ConnectionStats>,
     /// Where answers are counted while they are held; one for the whole process.
-    pub answers: Arc<Ceiling>,
+    pub answers: Arc<MemoryBudget>,
 }
 
 impl TransportResources {
@@ -64,7 +64,7 @@ pub struct HttpTransport {
     pool: Arc<Pool>,
     stats: Arc<ConnectionStats>,
     learnt: Arc<LearntProtocol>,
-    answers: Arc<Ceiling>,
+    answers: Arc<MemoryBudget>,
     answer_bytes_max: usize,
     resend: bool,
     propagate_trace: bool,

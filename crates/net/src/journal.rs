@@ -50,7 +50,7 @@ impl SetUp {
 
 /// What can happen to a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Happening {
+pub enum JournalEvent {
     /// It is open.
     Opened {
         /// What it speaks.
@@ -90,22 +90,22 @@ pub enum Happening {
     },
 }
 
-/// One event.
+/// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct JournalEntry {
     /// When.
     pub at: Instant,
     /// The connection, as in [`ExchangeTimeline::connection`].
     pub connection: u64,
     /// What happened.
-    pub what: Happening,
+    pub what: JournalEvent,
 }
 
 /// Notes what connections do, and numbers them. See [`crate::ConnectionStats::with_journal`].
 #[derive(Debug, Default)]
 pub struct Journal {
     numbers: Arc<AtomicU64>,
-    events: Mutex<Vec<Event>>,
+    events: Mutex<Vec<JournalEntry>>,
     lost: AtomicU64,
 }
 
@@ -117,7 +117,7 @@ impl Journal {
     }
 
     /// What happened since the last time, in the order in which it was noted.
-    pub fn take(&self) -> Vec<Event> {
+    pub fn take(&self) -> Vec<JournalEntry> {
         mem::take(&mut self.events.lock())
     }
 
@@ -126,10 +126,10 @@ impl Journal {
         self.lost.load(Relaxed)
     }
 
-    fn note(&self, connection: u64, what: Happening, at: Instant) {
+    fn note(&self, connection: u64, what: JournalEvent, at: Instant) {
         let mut events = self.events.lock();
         if events.len() < EVENTS_MAX {
-            events.push(Event { at, connection, what });
+            events.push(JournalEntry { at, connection, what });
         } else {
             self.lost.fetch_add(1, Relaxed);
         }
@@ -181,19 +181,19 @@ impl ConnectionLog {
         set_up: SetUp,
     ) -> Box<Self> {
         let number = journal.numbers.fetch_add(1, Relaxed) + 1;
-        journal.note(number, Happening::Opened { protocol, alpn, set_up }, Instant::now());
+        journal.note(number, JournalEvent::Opened { protocol, alpn, set_up }, Instant::now());
         let journal = Arc::clone(journal);
         let (requests, written, limits) = (0, None, Vec::new());
         Box::new(Self { journal, number, set_up: Some(set_up), requests, written, limits })
     }
 
-    pub(crate) fn note(&self, what: Happening, at: Instant) {
+    pub(crate) fn note(&self, what: JournalEvent, at: Instant) {
         self.journal.note(self.number, what, at);
     }
 
     pub(crate) fn closed(&self, reason: CloseReason, in_flight: usize) {
         let requests = self.requests;
-        self.note(Happening::Closed { reason, requests, in_flight }, Instant::now());
+        self.note(JournalEvent::Closed { reason, requests, in_flight }, Instant::now());
     }
 }
 
@@ -323,7 +323,7 @@ mod tests {
         let journal = Arc::new(Journal::default());
         let page = ConnectionLog::open(&journal, Protocol::H2, None, SetUp::default());
         for _ in 0..EVENTS_MAX {
-            page.note(Happening::Reset { stream: 1, code: 7 }, Instant::now());
+            page.note(JournalEvent::Reset { stream: 1, code: 7 }, Instant::now());
         }
         assert_eq!((journal.lost(), journal.take().len()), (1, EVENTS_MAX));
         assert!(journal.take().is_empty());

@@ -54,7 +54,7 @@ pub use crate::identity::{ClientIdentity, IdentityError};
 pub use crate::inspect::{
     CertificateFault, EndpointReport, InspectError, PeerClock, ShownCertificate, inspect,
 };
-pub use crate::journal::{Event, ExchangeTimeline, Happening, Journal, SetUp};
+pub use crate::journal::{ExchangeTimeline, Journal, JournalEntry, JournalEvent, SetUp};
 pub use crate::mux::STREAM_WINDOW;
 pub use crate::protocol::{CloseReason, Protocol};
 pub use crate::settings::ClientSettings;

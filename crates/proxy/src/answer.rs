@@ -89,7 +89,7 @@ pub(crate) const SERVER_ERROR: i64 = -32000;
 /// geth's code for a batch whose replies are too large together.
 pub(crate) const BATCH_TOO_LARGE: i64 = -32003;
 
-/// What is said when the ceiling on answers keeps one from being held.
+/// What is said when the memory budget has no room for an answer.
 const NO_ROOM: &str = "too many large answers are being sent to clients";
 
 /// How long a client is asked to wait if no upstream could answer.

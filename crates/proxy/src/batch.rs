@@ -8,7 +8,7 @@
 //! The replies of one batch hold at most `limits.batch_bytes` together, plus one answer; further
 //! calls are refused without an attempt, because one batch could request the largest answer a
 //! thousand times. Memory for an answer is reserved before its call is sent ([`Pile`]), below the
-//! ceiling on all answers; a reply for which there is none is refused, and the others stay.
+//! memory budget; a reply for which there is none is refused, and the others stay.
 //!
 //! Cached answers do not go upstream at all, and new ones are cached like those of single calls;
 //! calls that share an exchange neither wait for identical calls of other clients nor are waited
@@ -32,7 +32,7 @@ use wellhead_dispatch::{
 use wellhead_eth::{CostClass, Effect, MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed};
 use wellhead_route::{Fitness, PlanRequest, assess, plan};
-use wellhead_transport::{Ceiling, FREE_BYTES, Share, Shortage};
+use wellhead_transport::{FREE_BYTES, MemoryBudget, Reservation, Shortage};
 use wellhead_upstream::{Payload, Slot, TryElsewhere, UpstreamSet, Verdict, VerdictClass};
 
 use crate::answer::{Answer, Refusal};
@@ -157,12 +157,12 @@ impl Sums {
 
 /// The replies of a batch so far, as bytes of the body that they will be.
 ///
-/// What is held of them has room below the ceiling of the batch: each answer a step before it is
+/// What is held of them has room in the memory budget of the batch: each answer a step before it is
 /// asked for, and more as it comes where it is longer. What one answer needs beyond that is room below
-/// the ceiling on all answers, and then no further one is asked for.
+/// the budget of all answers, and then no further one is asked for.
 struct Pile<'a> {
     bytes_max: usize,
-    room: &'a Arc<Ceiling>,
+    room: &'a Arc<MemoryBudget>,
     /// Its calls run on one thread, and none is held across a wait.
     state: Mutex<PileState>,
 }
@@ -171,7 +171,7 @@ struct Pile<'a> {
 struct PileState {
     bytes: usize,
     /// Of answers that have no room of their own.
-    small: Option<Share>,
+    small: Option<Reservation>,
 }
 
 impl<'a> Pile<'a> {
@@ -185,13 +185,13 @@ impl<'a> Pile<'a> {
     }
 
     /// Room for the beginning of an answer, held while it is asked for; `None` when there is none.
-    fn reserve(&self) -> Option<Share> {
+    fn reserve(&self) -> Option<Reservation> {
         self.room.try_hold_within(self.room.step())
     }
 
     /// Whether an answer may be asked for that was given this room. Where the batch has room and all
     /// answers together have none, one that is small may be had.
-    fn may_ask(&self, room: &Option<Share>) -> bool {
+    fn may_ask(&self, room: &Option<Reservation>) -> bool {
         !self.is_full() && (room.is_some() || self.room.is_worth_waiting(self.room.step()))
     }
 
@@ -201,20 +201,20 @@ impl<'a> Pile<'a> {
         let more = reply.bytes();
         let mut state = self.state.lock();
         let bytes = state.bytes + more;
-        // What is longer than a step was read below the ceiling of the batch.
+        // What is longer than a step was read within the memory budget of the batch.
         let is_counted = is_counted || more > self.room.step();
         let has_room = match (&mut *reply, &mut state.small) {
             _ if more == 0 || is_counted || bytes <= FREE_BYTES => true,
             // It is not copied, and goes its own way.
             (Reply::Result(result), _) if more > FREE_BYTES => {
-                let share = self.room.try_hold_within(more);
-                let has_room = share.is_some();
-                if let Some(share) = share {
-                    *result = share.around(std::mem::take(result));
+                let reservation = self.room.try_hold_within(more);
+                let has_room = reservation.is_some();
+                if let Some(reservation) = reservation {
+                    *result = reservation.around(std::mem::take(result));
                 }
                 has_room
             }
-            (_, Some(share)) => share.grow_within(share.bytes() + more),
+            (_, Some(reservation)) => reservation.grow_within(reservation.bytes() + more),
             (_, none @ None) => {
                 *none = self.room.try_hold_within(more);
                 none.is_some()
@@ -503,7 +503,7 @@ async fn perform(
     items: &[Item],
     work: Work<'_>,
     pile: &Pile<'_>,
-    room: Option<Share>,
+    room: Option<Reservation>,
 ) -> Performed {
     let settled = |settled| Performed { settled, alone: Vec::new() };
     match work {
@@ -539,7 +539,7 @@ async fn alone(
     place: usize,
     call: &Call,
     pile: &Pile<'_>,
-    room: Option<Share>,
+    room: Option<Reservation>,
 ) -> ItemResult {
     if !pile.may_ask(&room) {
         return too_large(place, pile);
@@ -600,7 +600,7 @@ async fn together(
     slot: Slot,
     mut members: Vec<BatchMember<'_>>,
     pile: &Pile<'_>,
-    room: Option<Share>,
+    room: Option<Reservation>,
 ) -> Performed {
     if !pile.may_ask(&room) {
         let settled = members.iter().map(|member| too_large(member.place, pile)).collect();

@@ -12,7 +12,7 @@ use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, Effect, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed, Packet, ParseError, ParseLimits, first_id, parse};
 use wellhead_telemetry::Histogram;
-use wellhead_transport::Ceiling;
+use wellhead_transport::MemoryBudget;
 
 use crate::answer::{Answer, Refusal};
 use crate::batch;
@@ -98,7 +98,7 @@ pub struct Proxy {
     /// How long requests took, whatever chain they name. By status the listener counts them, which sees also
     /// those that never get here.
     pub(crate) requests: Arc<Histogram>,
-    pub(crate) answers: Arc<Ceiling>,
+    pub(crate) answers: Arc<MemoryBudget>,
     terms: AccessTerms,
     /// Decides which requests leave a line.
     pub(crate) lines: Arc<LineSampler>,
@@ -157,9 +157,9 @@ impl Proxy {
         Self { tracer, ..self }
     }
 
-    /// With the ceiling below which its workers hold answers, to tell of it.
+    /// With the memory budget of its workers' answers, to report it.
     #[must_use]
-    pub fn holding(self, answers: Arc<Ceiling>) -> Self {
+    pub fn holding(self, answers: Arc<MemoryBudget>) -> Self {
         Self { answers, ..self }
     }
 

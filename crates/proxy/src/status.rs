@@ -93,7 +93,7 @@ pub struct AnswerStatus {
     pub held_bytes: usize,
     /// The most at once since the start.
     pub peak_bytes: usize,
-    /// The ceiling.
+    /// The budget.
     pub bytes_max: usize,
     /// Answers given up because there was no room.
     pub refused: u64,

@@ -4,9 +4,9 @@
 //! without a network. Which upstream is called, how often, and what an answer means is decided
 //! elsewhere (`route`, `dispatch`, `upstream`).
 
-mod ceiling;
 mod error;
 pub mod feed;
+mod memory_budget;
 mod rest;
 mod trace_context;
 
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-pub use ceiling::{Ceiling, FREE_BYTES, Share, Shortage};
 pub use error::{Sent, TransportError, TransportErrorKind};
+pub use memory_budget::{FREE_BYTES, MemoryBudget, Reservation, Shortage};
 pub use rest::{Pieces, Rest, TRUSTED_LENGTH_MAX};
 pub use trace_context::{HexId, SpanId, TraceContext, TraceId};
 
@@ -38,7 +38,7 @@ pub struct Exchange {
     /// Bytes of an answer that are kept in memory: one up to this size arrives
     /// whole in [`WireReply::body`], of a longer one the remainder is read as the
     /// caller asks for it ([`WireReply::rest`]), and so it is, from fewer bytes on, when
-    /// there is no room below the [`Ceiling`]. `usize::MAX` asks for everything, bounded by
+    /// there is no room below the [`MemoryBudget`]. `usize::MAX` asks for everything, bounded by
     /// the transport's own setting, and fails when there is no room.
     pub whole_max: usize,
     /// Whether the answer is likely to be long, or is several answers: a transport whose

@@ -1,13 +1,13 @@
-//! A ceiling on the bytes of answers that are held at once, over all threads.
+//! The bytes of answers that may be held at once, over all threads.
 //!
-//! A holder of an answer of more than [`FREE_BYTES`] has a [`Share`], which travels with
-//! the bytes ([`Share::around`]) and gives them back when the last of them is dropped:
+//! A holder of an answer of more than [`FREE_BYTES`] has a [`Reservation`], which travels with
+//! the bytes ([`Reservation::around`]) and gives them back when the last of them is dropped:
 //! read, judged, written or abandoned. Nothing waits here, and nothing is refused that is
 //! there already: a holder that may not hold more is told so, and decides.
 //!
 //! Bytes are counted as there are in the answer; what the allocator rounds up to is not.
 //!
-//! The answers of one batch have a ceiling of their own below that of all ([`Ceiling::part`]). One
+//! The answers of one batch have a budget of their own within that of all ([`MemoryBudget::part`]). One
 //! answer at a time may go beyond it, so that an answer that is larger than the part can be had.
 
 use std::fmt;
@@ -18,14 +18,14 @@ use bytes::Bytes;
 use wellhead_limit::{Held, Permit, Permits};
 
 /// Answers up to this size are not counted: nearly all are smaller, and pay nothing. As
-/// many as there are requests under way may be held beside the ceiling.
+/// many as there are requests under way may be held beside the budget.
 pub const FREE_BYTES: usize = 16 << 10;
 
 /// No answer of a batch is given more room than this before it is asked for.
 const STEP_MAX: usize = 256 << 10;
 
 /// Answers that may wait for room at a time. Each has begun to read, and so holds a little; together
-/// they must never be what fills the ceiling.
+/// they must never be what fills the budget.
 const WAITING_MAX: usize = 64;
 
 /// What became of an answer for which there was no room. Its words stand in metrics.
@@ -43,9 +43,9 @@ pub enum Shortage {
 
 wellhead_word::words!(Shortage);
 
-/// The bound, and what is held below it.
+/// The bound, and what is held within it.
 #[derive(Debug)]
-pub struct Ceiling {
+pub struct MemoryBudget {
     bytes_max: usize,
     /// Of which this is a part: what is held here is held there as well.
     whole: Option<Arc<Self>>,
@@ -58,14 +58,14 @@ pub struct Ceiling {
 }
 
 /// None: everything is counted and nothing refused.
-impl Default for Ceiling {
+impl Default for MemoryBudget {
     fn default() -> Self {
         Self::new(usize::MAX)
     }
 }
 
-impl Ceiling {
-    /// A ceiling of `bytes_max`.
+impl MemoryBudget {
+    /// A budget of `bytes_max`.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
@@ -129,29 +129,29 @@ impl Ceiling {
     }
 
     /// Room for `bytes`, if there is so much.
-    pub fn try_hold(self: &Arc<Self>, bytes: usize) -> Option<Share> {
-        let mut share = self.share();
-        share.grow(bytes).then_some(share)
+    pub fn try_hold(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+        let mut reservation = self.reservation();
+        reservation.grow(bytes).then_some(reservation)
     }
 
     /// Room for `bytes`, never beyond a part.
-    pub fn try_hold_within(self: &Arc<Self>, bytes: usize) -> Option<Share> {
-        let mut share = self.share();
-        share.grow_within(bytes).then_some(share)
+    pub fn try_hold_within(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+        let mut reservation = self.reservation();
+        reservation.grow_within(bytes).then_some(reservation)
     }
 
-    fn share(self: &Arc<Self>) -> Share {
-        Share { ceiling: Arc::clone(self), bytes: 0, is_over: false }
+    fn reservation(self: &Arc<Self>) -> Reservation {
+        Reservation { memory: Arc::clone(self), bytes: 0, is_over: false }
     }
 
-    /// Counts an answer that is there already, with the share that it has: exactly as long
-    /// as it is, also beyond the ceiling. A small one is not counted.
+    /// Counts an answer that is there already, with the reservation that it has: exactly as long
+    /// as it is, also beyond the budget. A small one is not counted.
     #[must_use]
-    pub fn around(self: &Arc<Self>, body: Bytes, share: Option<Share>) -> Bytes {
+    pub fn around(self: &Arc<Self>, body: Bytes, reservation: Option<Reservation>) -> Bytes {
         if body.len() <= FREE_BYTES {
             return body;
         }
-        share.unwrap_or_else(|| self.share()).around(body)
+        reservation.unwrap_or_else(|| self.reservation()).around(body)
     }
 
     /// A place among the answers that wait for room; `None` when no more may wait.
@@ -171,20 +171,20 @@ impl Ceiling {
 }
 
 /// What one answer holds, given back when dropped.
-pub struct Share {
-    ceiling: Arc<Ceiling>,
+pub struct Reservation {
+    memory: Arc<MemoryBudget>,
     bytes: usize,
     /// It goes beyond the part, and is counted in the whole alone.
     is_over: bool,
 }
 
-impl fmt::Debug for Share {
+impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Share").field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("Reservation").field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }
 
-impl Share {
+impl Reservation {
     /// Bytes that it may hold.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -199,23 +199,23 @@ impl Share {
             return false;
         }
         let more = bytes.saturating_sub(self.bytes);
-        let fits = self.ceiling.whole.as_ref().is_some_and(|whole| whole.take(more));
+        let fits = self.memory.whole.as_ref().is_some_and(|whole| whole.take(more));
         self.bytes += if fits { more } else { 0 };
         fits
     }
 
-    /// As [`Share::grow`], but never beyond a part, and not for an answer that is beyond it: that one
+    /// As [`Reservation::grow`], but never beyond a part, and not for an answer that is beyond it: that one
     /// gets no more room than it needs.
     pub fn grow_within(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
-        let ceiling = &*self.ceiling;
-        if self.is_over || !ceiling.take(more) {
+        let memory = &*self.memory;
+        if self.is_over || !memory.take(more) {
             return false;
         }
-        if let Some(whole) = &ceiling.whole
+        if let Some(whole) = &memory.whole
             && !whole.take(more)
         {
-            ceiling.held.lower(more);
+            memory.held.lower(more);
             return false;
         }
         self.bytes += more;
@@ -224,11 +224,11 @@ impl Share {
 
     /// Goes beyond the part, if no other answer does.
     fn overdraw(&mut self) -> bool {
-        let ceiling = &*self.ceiling;
-        if self.is_over || ceiling.whole.is_none() || ceiling.is_overdrawn.swap(true, Relaxed) {
+        let memory = &*self.memory;
+        if self.is_over || memory.whole.is_none() || memory.is_overdrawn.swap(true, Relaxed) {
             return false;
         }
-        ceiling.held.lower(self.bytes);
+        memory.held.lower(self.bytes);
         self.is_over = true;
         true
     }
@@ -237,36 +237,36 @@ impl Share {
     #[must_use]
     pub fn around(mut self, body: Bytes) -> Bytes {
         let bytes = body.len();
-        let own = (!self.is_over).then_some(&self.ceiling);
-        for ceiling in own.into_iter().chain(&self.ceiling.whole) {
+        let own = (!self.is_over).then_some(&self.memory);
+        for memory in own.into_iter().chain(&self.memory.whole) {
             if bytes > self.bytes {
-                ceiling.add(bytes - self.bytes);
+                memory.add(bytes - self.bytes);
             } else {
-                ceiling.held.lower(self.bytes - bytes);
+                memory.held.lower(self.bytes - bytes);
             }
         }
         self.bytes = bytes;
-        Bytes::from_owner(Counted { body, share: self })
+        Bytes::from_owner(Counted { body, reservation: self })
     }
 }
 
-impl Drop for Share {
+impl Drop for Reservation {
     fn drop(&mut self) {
         match self.is_over {
-            true => self.ceiling.is_overdrawn.store(false, Relaxed),
-            false => self.ceiling.held.lower(self.bytes),
+            true => self.memory.is_overdrawn.store(false, Relaxed),
+            false => self.memory.held.lower(self.bytes),
         }
-        if let Some(whole) = &self.ceiling.whole {
+        if let Some(whole) = &self.memory.whole {
             whole.held.lower(self.bytes);
         }
     }
 }
 
-/// Bytes and their share, dropped together.
+/// Bytes and their reservation, dropped together.
 struct Counted {
     body: Bytes,
     #[allow(dead_code, reason = "held for its drop")]
-    share: Share,
+    reservation: Reservation,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -285,45 +285,45 @@ mod tests {
 
     #[test]
     fn shares_fit_or_are_refused_and_give_back_all() {
-        let ceiling = Arc::new(Ceiling::new(100));
-        let mut first = ceiling.try_hold(60).expect("room");
-        assert!(ceiling.try_hold(41).is_none());
-        let second = ceiling.try_hold(40).expect("exactly the rest");
+        let memory = Arc::new(MemoryBudget::new(100));
+        let mut first = memory.try_hold(60).expect("room");
+        assert!(memory.try_hold(41).is_none());
+        let second = memory.try_hold(40).expect("exactly the rest");
         assert!(!first.grow(61));
         assert!(first.grow(50), "it has more than that");
-        assert_eq!((first.bytes(), ceiling.held()), (60, 100));
+        assert_eq!((first.bytes(), memory.held()), (60, 100));
         drop(second);
         assert!(first.grow(100));
         drop(first);
-        assert_eq!((ceiling.held(), ceiling.peak()), (0, 100));
+        assert_eq!((memory.held(), memory.peak()), (0, 100));
     }
 
     #[test]
     fn bytes_are_counted_as_many_as_there_are_until_the_last_slice_is_dropped() {
-        let ceiling = Arc::new(Ceiling::new(1 << 20));
-        let share = ceiling.try_hold(1 << 20);
-        let whole = ceiling.around(body(100_000), share);
-        assert_eq!(ceiling.held(), 100_000);
+        let memory = Arc::new(MemoryBudget::new(1 << 20));
+        let reservation = memory.try_hold(1 << 20);
+        let whole = memory.around(body(100_000), reservation);
+        assert_eq!(memory.held(), 100_000);
         let part = whole.slice(10..20);
         drop(whole);
-        assert_eq!((ceiling.held(), &*part), (100_000, &[b'x'; 10][..]));
+        assert_eq!((memory.held(), &*part), (100_000, &[b'x'; 10][..]));
         drop(part);
-        assert_eq!(ceiling.held(), 0);
+        assert_eq!(memory.held(), 0);
     }
 
     #[test]
-    fn what_is_there_is_counted_beyond_the_ceiling_too() {
-        let ceiling = Arc::new(Ceiling::new(10));
-        let held = ceiling.around(body(FREE_BYTES + 1), None);
-        assert_eq!(ceiling.held(), FREE_BYTES + 1);
-        assert!(ceiling.try_hold(1).is_none());
+    fn what_is_there_is_counted_beyond_the_budget_too() {
+        let memory = Arc::new(MemoryBudget::new(10));
+        let held = memory.around(body(FREE_BYTES + 1), None);
+        assert_eq!(memory.held(), FREE_BYTES + 1);
+        assert!(memory.try_hold(1).is_none());
         drop(held);
-        assert_eq!((ceiling.held(), ceiling.peak()), (0, FREE_BYTES + 1));
+        assert_eq!((memory.held(), memory.peak()), (0, FREE_BYTES + 1));
     }
 
     #[test]
     fn a_part_holds_its_bytes_and_one_answer_more() {
-        let whole = Arc::new(Ceiling::new(1_000));
+        let whole = Arc::new(MemoryBudget::new(1_000));
         let part = Arc::new(whole.part(100));
         let mut first = part.try_hold(60).expect("room");
         let second = part.try_hold(40).expect("exactly the rest");
@@ -343,12 +343,12 @@ mod tests {
 
     #[test]
     fn bytes_of_a_part_are_given_back_to_both() {
-        let whole = Arc::new(Ceiling::new(1 << 20));
+        let whole = Arc::new(MemoryBudget::new(1 << 20));
         let part = Arc::new(whole.part(100_000));
-        let share = part.try_hold(50_000);
-        let within = part.around(body(40_000), share);
-        let share = part.try_hold(200_000);
-        let beyond = part.around(body(150_000), share);
+        let reservation = part.try_hold(50_000);
+        let within = part.around(body(40_000), reservation);
+        let reservation = part.try_hold(200_000);
+        let beyond = part.around(body(150_000), reservation);
         assert_eq!((part.held(), whole.held()), (40_000, 190_000));
         drop(beyond);
         assert_eq!((part.held(), whole.held(), part.is_overdrawn()), (40_000, 40_000, false));
@@ -358,17 +358,17 @@ mod tests {
 
     #[test]
     fn small_answers_are_not_counted() {
-        let ceiling = Arc::new(Ceiling::new(10));
-        let small = ceiling.around(body(FREE_BYTES), None);
-        assert_eq!((small.len(), ceiling.held(), ceiling.peak()), (FREE_BYTES, 0, 0));
+        let memory = Arc::new(MemoryBudget::new(10));
+        let small = memory.around(body(FREE_BYTES), None);
+        assert_eq!((small.len(), memory.held(), memory.peak()), (FREE_BYTES, 0, 0));
     }
 
     #[test]
     fn few_wait_at_a_time() {
-        let ceiling = Ceiling::new(1);
-        let mut waiting: Vec<_> = std::iter::from_fn(|| ceiling.queue()).collect();
+        let memory = MemoryBudget::new(1);
+        let mut waiting: Vec<_> = std::iter::from_fn(|| memory.queue()).collect();
         assert_eq!(waiting.len(), WAITING_MAX);
         waiting.pop();
-        assert!(ceiling.queue().is_some());
+        assert!(memory.queue().is_some());
     }
 }

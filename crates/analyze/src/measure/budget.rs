@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::measure::client::TargetEndpoint;
 use crate::measure::plan::ExperimentPlan;
-use crate::measure::way::Goal;
 use crate::record::CreditPrice;
 use crate::work::GREETING;
 
@@ -36,36 +36,36 @@ pub struct Forecast {
 const SPARE: u64 = 4;
 
 impl Forecast {
-    /// Adds up `plans`, played at `goal`.
-    pub fn of(goal: &Goal, plans: &[Box<dyn ExperimentPlan>]) -> Self {
+    /// Adds up `plans`, played at `endpoint`.
+    pub fn of(endpoint: &TargetEndpoint, plans: &[Box<dyn ExperimentPlan>]) -> Self {
         let parts: Vec<_> =
             plans.iter().map(|plan| (plan.name(), plan.methods(), plan.calls_max())).collect();
-        let told = Self::told(goal, &parts, plans.iter().map(|plan| plan.lasts()).sum());
+        let told = Self::told(endpoint, &parts, plans.iter().map(|plan| plan.lasts()).sum());
         Self { spare: told.calls() / SPARE, ..told }
     }
 
     /// Of an inquiry: by part its name, the methods that it asks with their shares, and calls at
     /// most.
     pub fn told(
-        goal: &Goal,
+        endpoint: &TargetEndpoint,
         parts: &[(&'static str, Vec<MethodShare>, u64)],
         lasts: Duration,
     ) -> Self {
         let one = |(name, methods, calls): &(&'static str, Vec<MethodShare>, u64)| {
             let each: Option<f64> = methods
                 .iter()
-                .map(|(method, share)| goal.credits(method).map(|credits| credits * share))
+                .map(|(method, share)| endpoint.credits(method).map(|credits| credits * share))
                 .sum();
             (*name, *calls, each.map(|each| (each * *calls as f64).ceil()))
         };
-        let provider = goal.provider();
+        let provider = endpoint.provider();
         Self {
-            host: goal.target.host.clone(),
+            host: endpoint.target.host.clone(),
             provider: provider.map(|provider| provider.name.as_str()),
             unit: provider.map(|provider| provider.unit.as_str()),
             experiments: parts.iter().map(one).collect(),
-            price: goal.target.price.clone(),
-            greeting: GREETING.iter().map(|method| goal.credits(method)).sum(),
+            price: endpoint.target.price.clone(),
+            greeting: GREETING.iter().map(|method| endpoint.credits(method)).sum(),
             spare: 0,
             lasts,
         }
@@ -144,13 +144,13 @@ mod tests {
     use crate::measure::plan::{RatePlan, StreamsPlan};
 
     fn forecast(url: &str) -> Forecast {
-        let goal = Goal::new("a".to_owned(), SecretUrl::parse(url).expect("a URL"));
+        let endpoint = TargetEndpoint::new("a".to_owned(), SecretUrl::parse(url).expect("a URL"));
         let second = Duration::from_secs(1);
         let plans: Vec<Box<dyn ExperimentPlan>> = vec![
             Box::new(RatePlan::new(10.0, 20.0, 2.0, second, second)),
             Box::new(StreamsPlan::new(8, 64, second)),
         ];
-        Forecast::of(&goal, &plans)
+        Forecast::of(&endpoint, &plans)
     }
 
     #[test]
@@ -185,9 +185,10 @@ mod tests {
     #[test]
     fn an_inquiry_costs_by_its_methods() {
         let url = SecretUrl::parse("https://eth-mainnet.g.alchemy.com/v2/PATHKEY").expect("a URL");
-        let goal = Goal::new("a".to_owned(), url);
+        let endpoint = TargetEndpoint::new("a".to_owned(), url);
         let methods = vec![("eth_blockNumber", 0.5), ("eth_chainId", 0.5)];
-        let forecast = Forecast::told(&goal, &[("fresh", methods, 100)], Duration::from_secs(9));
+        let forecast =
+            Forecast::told(&endpoint, &[("fresh", methods, 100)], Duration::from_secs(9));
         assert_eq!(forecast.experiments, [("fresh", 100, Some(500.0))]);
         assert_eq!((forecast.calls(), forecast.provider), (100, Some("Alchemy")));
     }

@@ -19,7 +19,9 @@ use wellhead_net::{
     Journal, Protocol, TlsSetupError, TransportResources,
 };
 use wellhead_telemetry::SecretUrl;
-use wellhead_transport::{Ceiling, Exchange, Sent, TransportError, TransportErrorKind, WireReply};
+use wellhead_transport::{
+    Exchange, MemoryBudget, Sent, TransportError, TransportErrorKind, WireReply,
+};
 use wellhead_upstream::{CALL_ID, Judge, Provider, ProviderPlan, Tariff};
 
 use self::event::Secrets;
@@ -50,7 +52,7 @@ pub(crate) const WARMING_MAX: usize = 3;
 
 /// Why nothing can be sent.
 #[derive(Debug, thiserror::Error)]
-pub enum WayError {
+pub enum TargetClientError {
     /// The URL cannot be used.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
@@ -67,7 +69,7 @@ pub trait CallMeter: std::fmt::Debug + Send + Sync {
 
 /// The endpoint that is measured. Prints no path and no query.
 #[derive(Debug, Clone)]
-pub struct Goal {
+pub struct TargetEndpoint {
     url: SecretUrl,
     access: TargetAccess,
     /// What the run says of it.
@@ -77,16 +79,16 @@ pub struct Goal {
     meter: Option<Arc<dyn CallMeter>>,
 }
 
-impl Goal {
+impl TargetEndpoint {
     /// The target at `url`, to be called `id`.
     pub fn new(id: String, url: SecretUrl) -> Self {
         let provider = Provider::of_host(url.expose().host_str().unwrap_or_default());
         let target = MeasuredTarget { id, host: host(&url), ..MeasuredTarget::default() };
         let (access, tariff) = (TargetAccess::default(), None);
-        let goal = Self { url, access, target, tariff, provider: None, meter: None };
+        let endpoint = Self { url, access, target, tariff, provider: None, meter: None };
         match provider {
-            Some(provider) => goal.at_provider(provider),
-            None => goal,
+            Some(provider) => endpoint.at_provider(provider),
+            None => endpoint,
         }
     }
 
@@ -174,7 +176,7 @@ pub fn host(url: &SecretUrl) -> String {
 
 /// What an experiment asks of the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Means {
+pub struct ConnectionSettings {
     /// The protocol.
     pub version: HttpVersion,
     /// Connections. Over HTTP/2 calls go to the one with the fewest under way.
@@ -183,16 +185,16 @@ pub struct Means {
     pub streams_max: usize,
 }
 
-impl Means {
+impl ConnectionSettings {
     /// One connection, which bears more than any experiment asks of it.
     pub const ONE: Self = Self { version: HttpVersion::Auto, connections: 1, streams_max: 10_000 };
 }
 
 /// Numbers of the run's connections.
 #[derive(Debug, Default)]
-pub struct Numbers(Arc<AtomicU64>);
+pub struct ConnectionNumbers(Arc<AtomicU64>);
 
-impl Numbers {
+impl ConnectionNumbers {
     /// From `next` on.
     pub(crate) fn from(next: u64) -> Self {
         Self(Arc::new(AtomicU64::new(next)))
@@ -201,15 +203,15 @@ impl Numbers {
 
 /// A fresh set of connections to one target. Nothing is opened before the first call.
 #[derive(Debug)]
-pub struct Way {
-    lines: Vec<Arc<WayPool>>,
+pub struct TargetClient {
+    lines: Vec<Arc<ClientPool>>,
     journal: Arc<Journal>,
     secrets: Arc<Secrets>,
 }
 
 /// One pool: one connection over HTTP/2, all of them over HTTP/1.1.
 #[derive(Debug)]
-struct WayPool {
+struct ClientPool {
     transport: LineTransport,
     version: HttpVersion,
     connections: usize,
@@ -263,21 +265,26 @@ impl FinishedCall {
     }
 }
 
-impl Way {
-    /// Prepares connections to `goal`.
+impl TargetClient {
+    /// Prepares connections to `target`.
     ///
     /// # Errors
     ///
     /// Where the URL cannot be used or TLS cannot be set up.
-    pub fn new(goal: &Goal, means: Means, numbers: &Numbers, seed: u64) -> Result<Self, WayError> {
-        let tls = Arc::new(goal.access.tls()?);
-        let resolver = Arc::new(goal.access.resolver());
-        let answers = Arc::new(Ceiling::new(HELD_BYTES_MAX));
-        let secrets = Arc::new(goal.secrets());
-        let endpoint = goal.access.endpoint(goal.url.clone());
-        let endpoint = Endpoint { version: means.version, ..endpoint };
-        let connections = means.connections.max(1);
-        let (lines, each) = match means.version {
+    pub fn new(
+        target: &TargetEndpoint,
+        connection: ConnectionSettings,
+        numbers: &ConnectionNumbers,
+        seed: u64,
+    ) -> Result<Self, TargetClientError> {
+        let tls = Arc::new(target.access.tls()?);
+        let resolver = Arc::new(target.access.resolver());
+        let answers = Arc::new(MemoryBudget::new(HELD_BYTES_MAX));
+        let secrets = Arc::new(target.secrets());
+        let endpoint = target.access.endpoint(target.url.clone());
+        let endpoint = Endpoint { version: connection.version, ..endpoint };
+        let connections = connection.connections.max(1);
+        let (lines, each) = match connection.version {
             HttpVersion::H1 => (1, connections),
             HttpVersion::H2 | HttpVersion::Auto => (connections, 1),
         };
@@ -287,7 +294,7 @@ impl Way {
             queue_max: QUEUE_MAX,
             h2_connections_min: 1,
             h2_connections_max: 1,
-            h2_streams_max: means.streams_max,
+            h2_streams_max: connection.streams_max,
             idle: AGE_MAX,
             age_max: AGE_MAX,
             // What is refused is what we want to see.
@@ -295,7 +302,7 @@ impl Way {
             ..ClientSettings::default()
         };
         let journal = Arc::new(Journal::new(Arc::clone(&numbers.0)));
-        let is_socket = goal.is_socket();
+        let is_socket = target.is_socket();
         let line = |index: usize| {
             let stats = Arc::new(ConnectionStats::with_journal(Arc::clone(&journal)));
             let resources = TransportResources::new(Arc::clone(&resolver), Arc::clone(&tls));
@@ -303,10 +310,10 @@ impl Way {
             let seed = seed.wrapping_add(index as u64);
             let settings = settings.clone();
             let transport = LineTransport::new(&endpoint, is_socket, settings, shared, seed)?;
-            let (version, connections) = (means.version, each);
-            let (streams_max, under_way) = (means.streams_max, AtomicUsize::new(0));
-            let (secrets, meter) = (Arc::clone(&secrets), goal.meter.clone());
-            Ok(Arc::new(WayPool {
+            let (version, connections) = (connection.version, each);
+            let (streams_max, under_way) = (connection.streams_max, AtomicUsize::new(0));
+            let (secrets, meter) = (Arc::clone(&secrets), target.meter.clone());
+            Ok(Arc::new(ClientPool {
                 transport,
                 version,
                 connections,
@@ -343,13 +350,13 @@ impl Way {
 
     /// A call, over the connection with the fewest under way. Counts from here on.
     pub fn call(&self, ask: WorkCall) -> impl Future<Output = FinishedCall> + Send + use<> {
-        WayPool::counted(self.emptiest(), move |line| line.call(ask))
+        ClientPool::counted(self.emptiest(), move |line| line.call(ask))
     }
 
     /// The line with the fewest calls under way.
-    fn emptiest(&self) -> Arc<WayPool> {
+    fn emptiest(&self) -> Arc<ClientPool> {
         let line = self.lines.iter().min_by_key(|line| line.under_way.load(Relaxed));
-        Arc::clone(line.expect("a way has at least one line"))
+        Arc::clone(line.expect("a client has at least one line"))
     }
 
     /// What the target says of itself, for people: short, without what moves a cursor or turns
@@ -379,7 +386,7 @@ impl Drop for Leave<'_> {
     }
 }
 
-impl WayPool {
+impl ClientPool {
     /// Calls that it bears at once; without end while that is not known.
     fn places(&self) -> usize {
         let protocol = match self.version {
@@ -540,17 +547,18 @@ fn code(body: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    fn goal(url: &str) -> Goal {
-        Goal::new("a".to_owned(), SecretUrl::parse(url).expect("a URL"))
+    fn endpoint(url: &str) -> TargetEndpoint {
+        TargetEndpoint::new("a".to_owned(), SecretUrl::parse(url).expect("a URL"))
     }
 
     #[test]
     fn a_target_tells_its_host_and_no_key() {
-        let goal = goal("https://user:PASSKEY@eth-mainnet.g.alchemy.com/v2/PATHKEY?k=QUERYKEY");
-        assert_eq!(goal.target.host, "eth-mainnet.g.alchemy.com");
-        assert_eq!(goal.target.provider.as_deref(), Some("alchemy"));
-        assert_eq!(goal.credits("eth_blockNumber"), Some(10.0));
-        let shown = format!("{goal:?}");
+        let endpoint =
+            endpoint("https://user:PASSKEY@eth-mainnet.g.alchemy.com/v2/PATHKEY?k=QUERYKEY");
+        assert_eq!(endpoint.target.host, "eth-mainnet.g.alchemy.com");
+        assert_eq!(endpoint.target.provider.as_deref(), Some("alchemy"));
+        assert_eq!(endpoint.credits("eth_blockNumber"), Some(10.0));
+        let shown = format!("{endpoint:?}");
         assert!(!shown.contains("KEY"), "{shown}");
     }
 
@@ -567,7 +575,7 @@ mod tests {
             // A name that only looks like one.
             ("https://127.0.0.1.example", false),
         ] {
-            assert_eq!(goal(url).is_private(), is_private, "{url}");
+            assert_eq!(endpoint(url).is_private(), is_private, "{url}");
         }
     }
 }

@@ -26,8 +26,8 @@ use rand::Rng;
 use rand::seq::SliceRandom as _;
 use wellhead_upstream::VerdictClass;
 
+use crate::measure::client::{ConnectionSettings, WARMING_MAX};
 use crate::measure::schedule::Schedule;
-use crate::measure::way::{Means, WARMING_MAX};
 use crate::record::trial;
 use crate::record::{CallRecord, factors};
 use crate::stat::bucket::TimedCall;
@@ -50,7 +50,7 @@ pub struct Ordered {
     /// Which repeat of these factors, from 0.
     pub repeat: u32,
     /// Connections and protocol; all fresh.
-    pub means: Means,
+    pub transport: ConnectionSettings,
     /// What is asked.
     pub work: WorkKind,
     /// Calls of one request: more than one make a batch.
@@ -144,7 +144,7 @@ impl Ordered {
         Self {
             factors: BTreeMap::new(),
             repeat: 0,
-            means: Means::ONE,
+            transport: ConnectionSettings::ONE,
             work,
             batch: 1,
             schedule,
@@ -157,13 +157,14 @@ impl Ordered {
 
     /// Sends its calls over this number of connections.
     fn over(self, connections: usize) -> Self {
-        let means = Means { connections, streams_max: STREAMS_MAX, ..self.means };
-        Self { means, ..self }
+        let transport =
+            ConnectionSettings { connections, streams_max: STREAMS_MAX, ..self.transport };
+        Self { transport, ..self }
     }
 
     /// Calls that it sends at most, those that warm up included.
     pub fn calls_max(&self) -> u64 {
-        let warming = if self.warmed { WARMING_MAX * self.means.connections.max(1) } else { 0 };
+        let warming = if self.warmed { WARMING_MAX * self.transport.connections.max(1) } else { 0 };
         self.schedule.calls().saturating_mul(self.batch).saturating_add(warming as u64)
     }
 }

@@ -4,12 +4,12 @@
 //! is cut has lost nothing but its last cell. What they mean is computed afterwards. Two bounds
 //! hold for every plan: [`CallBudget`], and [`StopSignal`], which the user sets with Ctrl-C.
 
-mod beat;
 mod call_budget;
+mod call_waits;
 mod cell;
-mod crowd;
 mod first;
 mod identity;
+mod pacer;
 mod panel;
 mod resume;
 mod rollup;
@@ -36,9 +36,12 @@ pub use resume::{EarlierRun, ResumeError};
 pub use strain::{CpuClock, CpuTime};
 
 use crate::ending::{RefusalRun, SendingEnd};
+use crate::measure::client::{
+    ConnectionNumbers, ConnectionSettings, TargetClient, TargetClientError, TargetEndpoint,
+    WARMING_MAX,
+};
 use crate::measure::plan::{CellOutcome, ExperimentPlan, Ordered};
 use crate::measure::schedule::Schedule;
-use crate::measure::way::{Goal, Means, Numbers, WARMING_MAX, Way, WayError};
 use crate::record::{
     CallRecord, Cell, FORMAT, Machine, Record, RunRecord, WireEvent, WireRecord, Writer, append,
 };
@@ -54,7 +57,7 @@ const H1_CONNECTIONS_MAX: usize = 512;
 /// announced for each.
 const H2_CONNECTIONS_FACTOR: usize = WARMING_MAX;
 /// Places for this many times the calls that a rate has under way, so that ours are not the bound:
-/// more than one that has grown slow needs to be seen, see `crowd`.
+/// more than one that has grown slow needs to be seen, see `call_waits`.
 const ROOM: f64 = 2.0;
 
 /// The factor `connections` where each call has its own.
@@ -71,7 +74,7 @@ pub enum RunError {
     Write(PathBuf, io::Error),
     /// Nothing can be sent.
     #[error("cannot send to `{0}`: {1}")]
-    Way(String, WayError),
+    Client(String, TargetClientError),
     /// A run that is gone on with asks for something else than it did before.
     #[error("`{0}` now plans other cells than those that were run, so it cannot be resumed")]
     Other(String),
@@ -172,7 +175,7 @@ pub struct Player<'a> {
     records: Writer<BufWriter<File>>,
     budget: &'a CallBudget,
     stop: &'a StopSignal,
-    numbers: Numbers,
+    numbers: ConnectionNumbers,
     origin: Origin,
     earlier: Option<EarlierRun>,
     /// Nothing was played since the run was cut.
@@ -211,7 +214,7 @@ impl<'a> Player<'a> {
     pub fn begin(
         dir: &Path,
         terms: RunTerms,
-        goals: &[Goal],
+        endpoints: &[TargetEndpoint],
         budget: &'a CallBudget,
         stop: &'a StopSignal,
     ) -> Result<Self, RunError> {
@@ -229,7 +232,7 @@ impl<'a> Player<'a> {
             wellhead: terms.wellhead,
             seed: terms.seed,
             started_unix: terms.started_unix,
-            targets: goals.iter().map(|goal| goal.target.clone()).collect(),
+            targets: endpoints.iter().map(|endpoint| endpoint.target.clone()).collect(),
             machine: terms.machine,
             ..RunRecord::default()
         };
@@ -252,7 +255,7 @@ impl<'a> Player<'a> {
             records: Writer::new(BufWriter::with_capacity(RECORDS_BYTES, records)),
             budget,
             stop,
-            numbers: Numbers::default(),
+            numbers: ConnectionNumbers::default(),
             origin: Origin { at: Instant::now(), passed: 0 },
             earlier: None,
             goes_on: false,
@@ -292,7 +295,7 @@ impl<'a> Player<'a> {
         let (cells, connection, part) = earlier.numbers();
         let run = earlier.run().clone();
         let mut player = Self {
-            numbers: Numbers::from(connection),
+            numbers: ConnectionNumbers::from(connection),
             origin: Origin { at: Instant::now(), passed: earlier.goes_on_at(now_unix) },
             earlier: Some(earlier),
             goes_on: true,
@@ -322,8 +325,12 @@ impl<'a> Player<'a> {
     /// # Errors
     ///
     /// Where nothing can be sent or written.
-    pub async fn greet(&mut self, target: u32, goal: &Goal) -> Result<Greeting, RunError> {
-        let way = self.way(goal, Means::ONE, self.seed(target, "", 0))?;
+    pub async fn greet(
+        &mut self,
+        target: u32,
+        endpoint: &TargetEndpoint,
+    ) -> Result<Greeting, RunError> {
+        let client = self.client(endpoint, ConnectionSettings::ONE, self.seed(target, "", 0))?;
         let mut greeting = Greeting::default();
         for method in GREETING {
             if self.stop.is_set() || !self.budget.take() {
@@ -331,7 +338,7 @@ impl<'a> Player<'a> {
             }
             let done = tokio::select! {
                 () = self.stop.wait() => break,
-                done = way.call(WorkCall::bare(method)) => done,
+                done = client.call(WorkCall::bare(method)) => done,
             };
             if done.call.error.is_none() {
                 greeting.takes = greeting.takes.max(done.on_the_wire());
@@ -344,7 +351,7 @@ impl<'a> Player<'a> {
             match method {
                 "eth_chainId" => greeting.chain_id = number,
                 "eth_blockNumber" => greeting.block = number,
-                _ => greeting.client = text.map(|text| way.told(text)),
+                _ => greeting.client = text.map(|text| client.told(text)),
             }
             let is_told = if is_client { text.is_some() } else { number.is_some() };
             if !is_told {
@@ -359,7 +366,7 @@ impl<'a> Player<'a> {
                 greeting.trouble.get_or_insert(format!("{method}: {why}"));
             }
         }
-        greeting.protocol = way.protocol();
+        greeting.protocol = client.protocol();
         if let Some(known) = self.run.targets.get_mut(target as usize) {
             // A target that does not answer when a run is gone on with did so before.
             known.chain_id = greeting.chain_id.or(known.chain_id);
@@ -377,13 +384,13 @@ impl<'a> Player<'a> {
         &mut self,
         plan: &mut dyn ExperimentPlan,
         target: u32,
-        goal: &Goal,
+        endpoint: &TargetEndpoint,
         greeting: &Greeting,
         watch: &mut dyn Watch,
     ) -> Result<(), RunError> {
         self.note(plan.name())?;
         let mut turn = PlanTurn::new(self, plan, target);
-        while self.step(&mut turn, plan, goal, greeting, watch).await? {}
+        while self.step(&mut turn, plan, endpoint, greeting, watch).await? {}
         self.records.flush().map_err(|error| self.unwritten(error))
     }
 
@@ -413,8 +420,8 @@ impl<'a> Player<'a> {
             for index in in_turn(parts.len(), drawn, round) {
                 let (slot, part) = (&mut turns[index], &mut parts[index]);
                 let Some(turn) = slot else { continue };
-                let PlacedPlan { plan, goal, greeting, target: _ } = part;
-                if !self.step(turn, &mut **plan, goal, greeting, watch).await? {
+                let PlacedPlan { plan, endpoint, greeting, target: _ } = part;
+                if !self.step(turn, &mut **plan, endpoint, greeting, watch).await? {
                     *slot = None;
                 }
             }
@@ -435,7 +442,7 @@ impl<'a> Player<'a> {
         &mut self,
         turn: &mut PlanTurn,
         plan: &mut dyn ExperimentPlan,
-        goal: &Goal,
+        endpoint: &TargetEndpoint,
         greeting: &Greeting,
         watch: &mut dyn Watch,
     ) -> Result<bool, RunError> {
@@ -452,7 +459,7 @@ impl<'a> Player<'a> {
             return Ok(true);
         }
         let target = turn.target;
-        let step = CellStep { target, goal, greeting, ordered: &ordered, seed, again: 0 };
+        let step = CellStep { target, endpoint, greeting, ordered: &ordered, seed, again: 0 };
         if !self.rest_before(turn, &ordered, watch).await {
             return Ok(false);
         }
@@ -478,7 +485,7 @@ impl<'a> Player<'a> {
         plan: &mut dyn ExperimentPlan,
         watch: &mut dyn Watch,
     ) -> Result<Option<KeptCell>, RunError> {
-        let CellStep { target, goal, greeting, ordered, seed, again } = step;
+        let CellStep { target, endpoint, greeting, ordered, seed, again } = step;
         watch.begins(plan.name(), target, ordered);
         let place = cell::CellPlace {
             experiment: plan.name(),
@@ -491,7 +498,7 @@ impl<'a> Player<'a> {
         };
         self.cells += 1;
         self.save_with(ordered.calls_max())?;
-        let way = self.way(goal, ordered.means, seed)?;
+        let client = self.client(endpoint, ordered.transport, seed)?;
         let head = greeting.block.unwrap_or(0);
         let mut hand = cell::Hand {
             origin: self.origin,
@@ -500,16 +507,16 @@ impl<'a> Player<'a> {
             budget: self.budget,
             stop: self.stop,
             records: &mut self.records,
-            credits: &|method| goal.credits(method),
+            credits: &|method| endpoint.credits(method),
             cpu: self.cpu,
             refusals: self.refusals.entry(target).or_default(),
         };
-        let played = cell::play(&mut hand, &place, ordered, &way, head, seed).await;
+        let played = cell::play(&mut hand, &place, ordered, &client, head, seed).await;
         let played = match played.map_err(|error| self.unwritten(error))? {
             cell::CellEnd::Played(played) => *played,
             end => return self.leave(&end, plan.name(), target, watch).map(|()| None),
         };
-        let kept = self.keep(played, &place, &way, watch)?;
+        let kept = self.keep(played, &place, &client, watch)?;
         if let Some(why) = self.refusals.get(&target).and_then(RefusalRun::end) {
             watch.ended(plan.name(), target, why);
         }
@@ -540,10 +547,10 @@ impl<'a> Player<'a> {
         &mut self,
         mut played: cell::CellResult,
         place: &cell::CellPlace<'_>,
-        way: &Way,
+        client: &TargetClient,
         watch: &mut dyn Watch,
     ) -> Result<KeptCell, RunError> {
-        let events = self.events(way, &played.record);
+        let events = self.events(client, &played.record);
         let told = events.iter().map(|(at, connection, event)| (*at, *connection, event));
         played.outcome.silent_ms = played.first.silent_ms(told);
         // Where calls are rolled up, so is what their connections did.
@@ -565,10 +572,10 @@ impl<'a> Player<'a> {
 
     /// What connections did in a cell that is over, in times of the run. What came of the last calls belongs to the
     /// cell as well.
-    fn events(&self, way: &Way, cell: &Cell) -> Vec<(u64, u64, WireEvent)> {
+    fn events(&self, client: &TargetClient, cell: &Cell) -> Vec<(u64, u64, WireEvent)> {
         let within = |at: Instant| self.origin.micros(at).min(cell.ended_at);
         let told = |(at, connection, event)| (within(at), connection, event);
-        way.events().into_iter().map(told).collect()
+        client.events().into_iter().map(told).collect()
     }
 
     fn write_events(
@@ -622,9 +629,14 @@ impl<'a> Player<'a> {
         SmallRng::seed_from_u64(hash).random()
     }
 
-    fn way(&self, goal: &Goal, means: Means, seed: u64) -> Result<Way, RunError> {
-        Way::new(goal, means, &self.numbers, seed)
-            .map_err(|error| RunError::Way(goal.target.host.clone(), error))
+    fn client(
+        &self,
+        endpoint: &TargetEndpoint,
+        transport: ConnectionSettings,
+        seed: u64,
+    ) -> Result<TargetClient, RunError> {
+        TargetClient::new(endpoint, transport, &self.numbers, seed)
+            .map_err(|error| RunError::Client(endpoint.target.host.clone(), error))
     }
 
     fn write(&mut self, record: &Record) -> Result<(), RunError> {
@@ -659,7 +671,7 @@ pub struct PlacedPlan<'a> {
     /// Index in [`RunRecord::targets`].
     pub target: u32,
     /// That target.
-    pub goal: &'a Goal,
+    pub endpoint: &'a TargetEndpoint,
     /// And what it said of itself.
     pub greeting: &'a Greeting,
 }
@@ -668,7 +680,7 @@ pub struct PlacedPlan<'a> {
 #[derive(Clone, Copy)]
 struct CellStep<'a> {
     target: u32,
-    goal: &'a Goal,
+    endpoint: &'a TargetEndpoint,
     greeting: &'a Greeting,
     ordered: &'a Ordered,
     seed: u64,
@@ -745,33 +757,33 @@ const RECORDS_BYTES: usize = 64 * 1024;
 /// carries one call at a time: with fewer connections than calls at once, calls would wait for each
 /// other here.
 fn suited(mut ordered: Ordered, greeting: &Greeting) -> Ordered {
-    let asked = ordered.means.version;
+    let asked = ordered.transport.version;
     let found = asked == HttpVersion::Auto && greeting.protocol == Some(Protocol::H1);
     if found {
-        ordered.means.version = HttpVersion::H1;
+        ordered.transport.version = HttpVersion::H1;
     }
     let varies = ordered.factors.contains_key("connections");
-    let means = &mut ordered.means;
+    let transport = &mut ordered.transport;
     if let Schedule::Closed { at_once, .. } = ordered.schedule {
         if found {
-            means.connections = means.connections.max(at_once);
+            transport.connections = transport.connections.max(at_once);
             if let Some(connections) = ordered.factors.get_mut("connections") {
                 *connections = EACH_ITS_OWN.to_owned();
             }
         }
     } else if !varies {
         if found {
-            means.connections = H1_CONNECTIONS;
+            transport.connections = H1_CONNECTIONS;
         }
         let per_second = ordered.schedule.per_second().unwrap_or(0.0);
         let needed = (per_second * greeting.takes.as_secs_f64() * ROOM).ceil() as usize;
-        let connections = match means.version {
+        let connections = match transport.version {
             HttpVersion::H1 => needed.min(H1_CONNECTIONS_MAX),
             HttpVersion::H2 | HttpVersion::Auto => needed
-                .div_ceil(means.streams_max.max(1))
-                .min(means.connections * H2_CONNECTIONS_FACTOR),
+                .div_ceil(transport.streams_max.max(1))
+                .min(transport.connections * H2_CONNECTIONS_FACTOR),
         };
-        means.connections = means.connections.max(connections);
+        transport.connections = transport.connections.max(connections);
     }
     ordered
 }
@@ -790,7 +802,7 @@ mod tests {
     fn ordered(schedule: Schedule) -> Ordered {
         Ordered {
             factors: [("connections".to_owned(), "2".to_owned())].into(),
-            means: Means { connections: 2, ..Means::ONE },
+            transport: ConnectionSettings { connections: 2, ..ConnectionSettings::ONE },
             warmed: false,
             ..Ordered::timed(crate::work::WorkKind::Cheap, schedule)
         }
@@ -818,12 +830,12 @@ mod tests {
         let (h1, h2) = (greeting(Protocol::H1, 20), greeting(Protocol::H2, 20));
         let closed = ordered(Schedule::Closed { at_once: 40, calls: 80, within: None });
         let fits = suited(closed.clone(), &h1);
-        assert_eq!((fits.means.version, fits.means.connections), (HttpVersion::H1, 40));
+        assert_eq!((fits.transport.version, fits.transport.connections), (HttpVersion::H1, 40));
         assert_eq!(fits.factors["connections"], EACH_ITS_OWN);
         assert_eq!(suited(closed.clone(), &h2), closed);
         let mut open = ordered(Schedule::rate(5.0, Duration::from_secs(1)));
         open.factors.clear();
-        assert_eq!(suited(open, &h1).means.connections, H1_CONNECTIONS);
+        assert_eq!(suited(open, &h1).transport.connections, H1_CONNECTIONS);
     }
 
     /// Connections for this many calls a second, which take this long.
@@ -831,8 +843,8 @@ mod tests {
     fn sized(version: HttpVersion, told: Protocol, per_second: f64, takes_ms: u64, many: usize) {
         let mut open = ordered(Schedule::rate(per_second, Duration::from_secs(1)));
         open.factors.clear();
-        open.means = Means { version, connections: 4, streams_max: 90 };
-        assert_eq!(suited(open, &greeting(told, takes_ms)).means.connections, many);
+        open.transport = ConnectionSettings { version, connections: 4, streams_max: 90 };
+        assert_eq!(suited(open, &greeting(told, takes_ms)).transport.connections, many);
     }
 
     #[test]

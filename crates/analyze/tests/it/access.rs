@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use wellhead_analyze::measure::way::TargetAccess;
+use wellhead_analyze::measure::client::TargetAccess;
 use wellhead_net::{Auth, FixedAddress};
 use wellhead_telemetry::Secret;
 
@@ -12,7 +12,7 @@ use super::target::{answer, http, played, target};
 async fn headers_and_a_token_are_sent_and_not_kept() {
     let heads = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&heads);
-    let goal = target(move |head, _| {
+    let endpoint = target(move |head, _| {
         seen.lock().expect("no panic").push(head.to_owned());
         let value = |name: &str| {
             let line = head.lines().find_map(|line| line.strip_prefix(name));
@@ -32,7 +32,7 @@ async fn headers_and_a_token_are_sent_and_not_kept() {
         auth: Auth::Bearer(Secret::new("TOKENTOKEN2")),
         ..TargetAccess::default()
     };
-    let (files, ..) = played(&goal.with_access(access)).await;
+    let (files, ..) = played(&endpoint.with_access(access)).await;
     let heads = heads.lock().expect("no panic");
     assert!(heads.len() >= 10, "{}", heads.len());
     for head in heads.iter() {
@@ -53,8 +53,8 @@ async fn a_name_is_reached_where_it_is_said_to_be() {
     let address = near.target.host.parse().expect("an address");
     let fixed = FixedAddress { host: "node.test".to_owned(), port: 1, address };
     let access = TargetAccess { resolve: vec![fixed], ..TargetAccess::default() };
-    let goal = super::support::goal("http://node.test:1/").with_access(access);
-    let (_, _, records) = played(&goal).await;
+    let endpoint = super::support::endpoint("http://node.test:1/").with_access(access);
+    let (_, _, records) = played(&endpoint).await;
     let served = records.iter().filter_map(|record| record.call());
     assert_eq!(served.filter(|call| call.class == "answer").count(), 10);
 }

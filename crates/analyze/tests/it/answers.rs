@@ -16,11 +16,11 @@ use wellhead_analyze::conclude::verdict::{
     FindingBound::{Found, NotUpTo},
     NoBlockLag, verdicts,
 };
+use wellhead_analyze::measure::client::TargetEndpoint;
 use wellhead_analyze::measure::inquiry::{agree, fresh, reach};
 use wellhead_analyze::measure::run::{
     CallBudget, Panel, PanelMember, Player, RunError, StopSignal, Unwatched, Watch,
 };
-use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::method_list::methods;
 use wellhead_analyze::record::{Cell, Record, RunRecord};
 use wellhead_eth::canonical;
@@ -80,12 +80,12 @@ impl Played {
 }
 
 /// One target for each provider; a key is in each URL.
-pub(crate) fn goals(providers: &[FakeProvider]) -> Vec<Goal> {
-    let goal = |(n, provider): (usize, &FakeProvider)| {
+pub(crate) fn endpoints(providers: &[FakeProvider]) -> Vec<TargetEndpoint> {
+    let endpoint = |(n, provider): (usize, &FakeProvider)| {
         let url = format!("http://{}/v2/PATHKEY", provider.addr());
-        Goal::new(format!("target-{}", n + 1), SecretUrl::parse(&url).unwrap())
+        TargetEndpoint::new(format!("target-{}", n + 1), SecretUrl::parse(&url).unwrap())
     };
-    providers.iter().enumerate().map(goal).collect()
+    providers.iter().enumerate().map(endpoint).collect()
 }
 
 pub(crate) async fn play(providers: &[FakeProvider], inquiry: Inquiry) -> Played {
@@ -102,14 +102,14 @@ pub(crate) async fn play_watched(
     calls_max: u64,
     watch: &mut dyn Watch,
 ) -> Played {
-    let goals = goals(providers);
+    let endpoints = endpoints(providers);
     let dir = TempDir::new().unwrap();
     let (budget, stop) = (CallBudget::new(calls_max), StopSignal::default());
-    let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
+    let mut player = Player::begin(dir.path(), terms(), &endpoints, &budget, &stop).unwrap();
     let mut members = Vec::new();
-    for (target, goal) in (0..).zip(&goals) {
-        player.greet(target, goal).await.unwrap();
-        members.push(PanelMember { target, goal });
+    for (target, endpoint) in (0..).zip(&endpoints) {
+        player.greet(target, endpoint).await.unwrap();
+        members.push(PanelMember { target, endpoint });
     }
     let gap = Duration::from_millis(20);
     let (name, version) = inquiry.named();

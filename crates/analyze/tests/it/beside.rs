@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use wellhead_analyze::conclude::verdict::{Confidence, ExperimentVerdict, Finding, verdicts};
+use wellhead_analyze::measure::client::TargetEndpoint;
 use wellhead_analyze::measure::plan::{CellOutcome, FixedPlan, LoadTerms, Stage};
 use wellhead_analyze::measure::run::{CallBudget, PlacedPlan, Player, StopSignal, Watch};
-use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::{Cell, Record};
 use wellhead_analyze::work::WorkKind;
 use wellhead_sim::node::LatencyDial;
@@ -39,28 +39,29 @@ async fn play(
         let dials = ProviderDials { latency, seed: ms, ..ProviderDials::default() };
         FakeProvider::start("provider", world, dials).expect("a port")
     });
-    let goals: Vec<Goal> = (1..)
+    let endpoints: Vec<TargetEndpoint> = (1..)
         .zip(&providers)
         .map(|(number, provider)| {
             let url = SecretUrl::parse(&provider.url()).expect("a URL");
-            Goal::new(format!("target-{number}"), url)
+            TargetEndpoint::new(format!("target-{number}"), url)
         })
         .collect();
     let (dir, budget, stop) =
         (TempDir::new().expect("a directory"), CallBudget::new(u64::MAX), StopSignal::default());
-    let player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("a directory");
+    let player =
+        Player::begin(dir.path(), terms(), &endpoints, &budget, &stop).expect("a directory");
     // Seconds of paused time pass in none of the processor's.
     let mut player = player.with_cpu(|| None);
     let mut greetings = Vec::new();
-    for (target, goal) in (0..).zip(&goals) {
-        greetings.push(player.greet(target, goal).await.expect("a way"));
+    for (target, endpoint) in (0..).zip(&endpoints) {
+        greetings.push(player.greet(target, endpoint).await.expect("a client"));
     }
     let mut parts: Vec<PlacedPlan<'_>> = (0..)
-        .zip(goals.iter().zip(&greetings))
-        .map(|(target, (goal, greeting))| {
+        .zip(endpoints.iter().zip(&greetings))
+        .map(|(target, (endpoint, greeting))| {
             let terms = LoadTerms::new(stages(), SECOND * 5, WorkKind::Cheap, 2);
             let plan = FixedPlan::load(&LoadTerms { think: SECOND / 2, ..terms });
-            PlacedPlan { plan: Box::new(plan), target, goal, greeting }
+            PlacedPlan { plan: Box::new(plan), target, endpoint, greeting }
         })
         .collect();
     let mut order = Order(Vec::new());

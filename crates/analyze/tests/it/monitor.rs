@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::time::Instant;
+use wellhead_analyze::measure::client::{CallMeter, TargetEndpoint};
 use wellhead_analyze::measure::run::StopSignal;
-use wellhead_analyze::measure::way::{CallMeter, Goal};
 use wellhead_analyze::monitor::{
     Monitor, MonitorEvent, MonitorObserver, MonitorRunTerms, MonitorTerms, MonitoredTarget,
     SpendBounds,
@@ -149,7 +149,7 @@ fn terms() -> MonitorTerms {
 /// Watches for `lasting`; `meanwhile` runs beside it.
 async fn watch(
     dir: &TempDir,
-    goals: &[Goal],
+    endpoints: &[TargetEndpoint],
     told: &mut Told,
     lasting: Duration,
     meanwhile: impl Future<Output = ()>,
@@ -161,7 +161,8 @@ async fn watch(
     };
     // Paused time does not pass while we work: no share of a core can be told from it.
     let play = MonitorRunTerms { run, is_precise: false, cpu: Some(|| None) };
-    let monitor = Monitor::new(dir.path(), terms(), play, goals, &stop, told).expect("it begins");
+    let monitor =
+        Monitor::new(dir.path(), terms(), play, endpoints, &stop, told).expect("it begins");
     let over = async {
         tokio::join!(end, meanwhile);
         stop.set();
@@ -173,7 +174,7 @@ async fn watch(
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_changes_in_an_hour_is_followed_within_five_minutes() {
     let (dir, provider) = (TempDir::new().expect("a directory"), provider(30.0));
-    let goals = [support::goal(&provider.url())];
+    let endpoints = [support::endpoint(&provider.url())];
     let mut told = Told::new();
     let (fall, rise) = (MINUTE * 20, MINUTE * 40);
     let meanwhile = async {
@@ -182,7 +183,7 @@ async fn a_limit_that_changes_in_an_hour_is_followed_within_five_minutes() {
         tokio::time::sleep(rise - fall).await;
         provider.turn(|dials| dials.buckets = vec![bucket(50.0)]);
     };
-    watch(&dir, &goals, &mut told, MINUTE * 60, meanwhile).await;
+    watch(&dir, &endpoints, &mut told, MINUTE * 60, meanwhile).await;
 
     for (at, expected) in [(Duration::ZERO, 30.0), (fall, 12.0), (rise, 50.0)] {
         let (when, found) = told.after(at);
@@ -203,12 +204,12 @@ async fn a_limit_that_changes_in_an_hour_is_followed_within_five_minutes() {
 #[tokio::test(start_paused = true)]
 async fn a_restart_knows_the_limit_and_what_was_spent() {
     let (dir, provider) = (TempDir::new().expect("a directory"), provider(30.0));
-    let goals = [support::goal(&provider.url())];
+    let endpoints = [support::endpoint(&provider.url())];
     let mut told = Told::new();
-    watch(&dir, &goals, &mut told, MINUTE * 4, async {}).await;
+    watch(&dir, &endpoints, &mut told, MINUTE * 4, async {}).await;
     let (spent, calls) = (told.spent, told.calls);
     assert_eq!(told.changes.len(), 1, "{:?}", told.events);
-    watch(&dir, &goals, &mut told, MINUTE * 4, async {}).await;
+    watch(&dir, &endpoints, &mut told, MINUTE * 4, async {}).await;
     assert_eq!(told.changes.len(), 1, "it is not studied again: {:?}", told.events);
     assert!(told.spent > spent && told.calls > calls, "{} {}", told.spent, told.calls);
     assert_eq!(told.calls, provider.counts().calls);
@@ -219,9 +220,9 @@ async fn a_restart_knows_the_limit_and_what_was_spent() {
 async fn a_provider_without_a_limit_costs_little() {
     let (dir, provider) = (TempDir::new().expect("a directory"), provider(30.0));
     provider.turn(|dials| dials.buckets.clear());
-    let goals = [support::goal(&provider.url())];
+    let endpoints = [support::endpoint(&provider.url())];
     let mut told = Told::new();
-    watch(&dir, &goals, &mut told, MINUTE * 20, async {}).await;
+    watch(&dir, &endpoints, &mut told, MINUTE * 20, async {}).await;
     assert!(told.events[0].contains("rate limit: none up to 100 calls/s"), "{:?}", told.events);
     assert_eq!(told.events.len(), 1, "{:?}", told.events);
     // The study, and a round each minute.
@@ -236,12 +237,12 @@ fn two_providers() -> (Arc<World>, [FakeProvider; 2]) {
     (world, providers)
 }
 
-fn named(providers: &[FakeProvider; 2]) -> [Goal; 2] {
-    let goal = |id: &str, provider: &FakeProvider| {
+fn named(providers: &[FakeProvider; 2]) -> [TargetEndpoint; 2] {
+    let endpoint = |id: &str, provider: &FakeProvider| {
         let url = SecretUrl::parse(&provider.url()).expect("a URL");
-        Goal::new(id.to_owned(), url)
+        TargetEndpoint::new(id.to_owned(), url)
     };
-    [goal("one", &providers[0]), goal("other", &providers[1])]
+    [endpoint("one", &providers[0]), endpoint("other", &providers[1])]
 }
 
 /// A block each 5 s.
@@ -258,7 +259,7 @@ async fn mine(world: Arc<World>) {
 async fn of_two_targets_the_one_that_falls_behind_is_told() {
     let dir = TempDir::new().expect("a directory");
     let (world, providers) = two_providers();
-    let goals = named(&providers);
+    let endpoints = named(&providers);
     let mining = tokio::spawn(mine(world));
     let mut told = Told::new();
     let meanwhile = async {
@@ -267,7 +268,7 @@ async fn of_two_targets_the_one_that_falls_behind_is_told() {
         tokio::time::sleep(MINUTE * 15).await;
         providers[1].turn(|dials| dials.lag_blocks = 0);
     };
-    watch(&dir, &goals, &mut told, MINUTE * 34, meanwhile).await;
+    watch(&dir, &endpoints, &mut told, MINUTE * 34, meanwhile).await;
     mining.abort();
 
     let is_late = |text: &str| text.contains("later than at one,");
@@ -314,12 +315,12 @@ async fn of_two_targets_the_one_that_falls_behind_is_told() {
 async fn heads_are_not_compared_with_a_target_that_is_down() {
     let dir = TempDir::new().expect("a directory");
     let (world, providers) = two_providers();
-    let goals = named(&providers);
+    let endpoints = named(&providers);
     let mining = tokio::spawn(mine(world));
     let [one, other] = providers;
     drop(other);
     let mut told = Told::new();
-    watch(&dir, &goals, &mut told, MINUTE * 18, async {}).await;
+    watch(&dir, &endpoints, &mut told, MINUTE * 18, async {}).await;
     mining.abort();
     assert_eq!(told.lags.len(), 1, "{:?}", told.lags);
     assert_eq!(told.lags[0].1, ["", ""]);
@@ -333,14 +334,14 @@ async fn heads_are_not_compared_with_a_target_that_is_down() {
 #[tokio::test(start_paused = true)]
 async fn it_waits_for_its_turn_and_tells_when_it_leans_on_the_limit() {
     let (dir, provider) = (TempDir::new().expect("a directory"), provider(30.0));
-    let goals = [support::goal(&provider.url())];
+    let endpoints = [support::endpoint(&provider.url())];
     let mut told = Told { turns_until: MINUTE * 10, ..Told::new() };
     let mut at_ten = 0;
     let meanwhile = async {
         tokio::time::sleep(MINUTE * 11).await;
         at_ten = provider.counts().calls;
     };
-    watch(&dir, &goals, &mut told, MINUTE * 20, meanwhile).await;
+    watch(&dir, &endpoints, &mut told, MINUTE * 20, meanwhile).await;
     assert_eq!(told.changes.len(), 1, "{:?}", told.events);
     assert_eq!(provider.counts().calls, at_ten, "nothing is sent without a turn");
     // The study, and two cells of each round.
@@ -364,9 +365,9 @@ impl CallMeter for Meter {
 async fn a_meter_is_told_of_all_calls() {
     let (dir, provider) = (TempDir::new().expect("a directory"), provider(30.0));
     let meter = Arc::new(Meter::default());
-    let goals = [support::goal(&provider.url()).metered(Arc::clone(&meter) as _)];
+    let endpoints = [support::endpoint(&provider.url()).metered(Arc::clone(&meter) as _)];
     let mut told = Told::new();
-    watch(&dir, &goals, &mut told, MINUTE * 4, async {}).await;
+    watch(&dir, &endpoints, &mut told, MINUTE * 4, async {}).await;
     let metered = meter.0.lock().expect("no panic").values().sum::<u64>();
     assert!(told.calls > 500);
     assert_eq!((metered, provider.counts().calls), (told.calls, told.calls));

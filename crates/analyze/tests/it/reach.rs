@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use wellhead_analyze::conclude::profile::profile;
 use wellhead_analyze::conclude::verdict::{Extent, Finding};
+use wellhead_analyze::measure::client::{TargetEndpoint, WsSession};
 use wellhead_analyze::measure::inquiry::reach;
 use wellhead_analyze::measure::plan::CellOutcome;
 use wellhead_analyze::measure::run::Watch;
-use wellhead_analyze::measure::way::{Goal, WsSession};
 use wellhead_analyze::method_list::methods;
 use wellhead_analyze::record::{CallRecord, Cell};
 use wellhead_analyze::work::WorkCall;
@@ -254,8 +254,8 @@ async fn a_target_that_only_throttles_has_told_nothing_of_its_methods() {
 async fn calls_over_websocket_are_recorded() {
     let node = SimNode::new("node", Arc::clone(busy()));
     let upstream = FakeUpstream::start(node).unwrap();
-    let goal = Goal::new("a".to_owned(), SecretUrl::parse(&upstream.url()).unwrap());
-    let mut socket = WsSession::open(&goal, None).await.unwrap();
+    let endpoint = TargetEndpoint::new("a".to_owned(), SecretUrl::parse(&upstream.url()).unwrap());
+    let mut socket = WsSession::open(&endpoint, None).await.unwrap();
     let done = socket.ask(&WorkCall::bare("eth_blockNumber")).await;
     let call = &done.call;
     assert_eq!((call.method.as_str(), call.class.as_str()), ("eth_blockNumber", "answer"));

@@ -19,7 +19,7 @@ use wellhead_analyze::work::WorkKind;
 use wellhead_sim::provider::{CreditBucket, RefusalForm, StreamCap, StreamWay};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 
-use super::support::{Cut, goal, read, terms};
+use super::support::{Cut, endpoint, read, terms};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -58,21 +58,21 @@ async fn play_these(
     (cells, calls): (usize, u64),
     plans: Vec<Box<dyn ExperimentPlan>>,
 ) -> Result<u64, RunError> {
-    let goals = [goal(&format!("{}/v2/PATHKEY", provider.url()))];
+    let endpoints = [endpoint(&format!("{}/v2/PATHKEY", provider.url()))];
     let stop = StopSignal::default();
     let earlier = dir.join("run.json").exists().then(|| EarlierRun::read(dir).expect("a run"));
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
     let budget = CallBudget::new(1_000_000).after(spent);
     let mut player = match earlier {
         Some(earlier) => Player::resume(dir, earlier, 100, &budget, &stop)?,
-        None => Player::begin(dir, terms(), &goals, &budget, &stop)?,
+        None => Player::begin(dir, terms(), &endpoints, &budget, &stop)?,
     };
     // Seconds of paused time pass in none of the processor's.
     player = player.with_cpu(|| None);
-    let greeting = player.greet(0, &goals[0]).await?;
+    let greeting = player.greet(0, &endpoints[0]).await?;
     let mut watch = Cut { cells, calls, stop: &stop };
     for mut plan in plans {
-        player.play(&mut *plan, 0, &goals[0], &greeting, &mut watch).await?;
+        player.play(&mut *plan, 0, &endpoints[0], &greeting, &mut watch).await?;
         if stop.is_set() {
             break;
         }

@@ -25,7 +25,7 @@ use wellhead_analyze::record::{Cell, Record};
 use wellhead_sim::provider::{CreditBucket, Falsehood, RefusalForm};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 
-use super::answers::{Inquiry, goals, mining, start};
+use super::answers::{Inquiry, endpoints, mining, start};
 use super::support::{Cut, read, terms};
 
 /// Calls of a greeting.
@@ -52,7 +52,7 @@ impl<'a> Play<'a> {
 
     /// Begins the run, or goes on with it, until this many calls are over.
     async fn until(&self, calls: u64) -> Result<(), RunError> {
-        let goals = goals(self.providers);
+        let endpoints = endpoints(self.providers);
         let stop = StopSignal::default();
         let goes_on = self.dir.join("run.json").exists();
         let earlier = goes_on.then(|| EarlierRun::read(self.dir).unwrap());
@@ -60,14 +60,14 @@ impl<'a> Play<'a> {
         let budget = CallBudget::new(self.calls_max).after(spent);
         let mut player = match earlier {
             Some(earlier) => Player::resume(self.dir, earlier, 5_000, &budget, &stop)?,
-            None => Player::begin(self.dir, terms(), &goals, &budget, &stop)?,
+            None => Player::begin(self.dir, terms(), &endpoints, &budget, &stop)?,
         };
         let mut members = Vec::new();
-        for (target, goal) in
-            (0..).zip(&goals).filter(|(target, _)| self.absent != Some(*target as usize))
+        for (target, endpoint) in
+            (0..).zip(&endpoints).filter(|(target, _)| self.absent != Some(*target as usize))
         {
-            player.greet(target, goal).await?;
-            members.push(PanelMember { target, goal });
+            player.greet(target, endpoint).await?;
+            members.push(PanelMember { target, endpoint });
         }
         let mut watch = Cut { cells: 0, calls, stop: &stop };
         let (name, version) = self.inquiry.named();

@@ -11,12 +11,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use wellhead_analyze::conclude::verdict::{Finding, verdicts};
+use wellhead_analyze::measure::client::{
+    ConnectionNumbers, ConnectionSettings, TargetClient, TargetEndpoint,
+};
 use wellhead_analyze::measure::inquiry::agree;
 use wellhead_analyze::measure::plan::{FixedPlan, LoadTerms, Stage};
 use wellhead_analyze::measure::run::{
     CallBudget, Finished, Greeting, PanelMember, Player, RunError, StopSignal, Unwatched,
 };
-use wellhead_analyze::measure::way::{Goal, Means, Numbers, Way};
 use wellhead_analyze::record::{RECORDS_SCHEMA, RUN_SCHEMA, Record, RunRecord};
 use wellhead_analyze::stored::REPORT_FILES;
 use wellhead_analyze::work::{WorkCall, WorkKind};
@@ -32,7 +34,9 @@ const SECOND: Duration = Duration::from_secs(1);
 type Script = dyn Fn(&str, &str) -> String + Send + Sync;
 
 /// A server of HTTP/1.1 that answers by a script; its URL has a key in each of its parts.
-pub(super) async fn target(script: impl Fn(&str, &str) -> String + Send + Sync + 'static) -> Goal {
+pub(super) async fn target(
+    script: impl Fn(&str, &str) -> String + Send + Sync + 'static,
+) -> TargetEndpoint {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("bound");
     let script: Arc<Script> = Arc::new(script);
@@ -42,7 +46,7 @@ pub(super) async fn target(script: impl Fn(&str, &str) -> String + Send + Sync +
         }
     });
     let url = format!("http://me:PASSKEY@{addr}/v2/PATHKEYPATHKEY99?k=QUERYKEY1");
-    Goal::new("target-1".to_owned(), SecretUrl::parse(&url).expect("a URL"))
+    TargetEndpoint::new("target-1".to_owned(), SecretUrl::parse(&url).expect("a URL"))
 }
 
 async fn serve(mut socket: TcpStream, script: Arc<Script>) -> Option<()> {
@@ -71,24 +75,26 @@ pub(super) fn answer(result: &str) -> String {
     http("200 OK", "", &format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#))
 }
 
-async fn greet(goal: &Goal, stop: &StopSignal) -> Greeting {
+async fn greet(endpoint: &TargetEndpoint, stop: &StopSignal) -> Greeting {
     let dir = TempDir::new().expect("a directory");
     let budget = CallBudget::new(10);
-    let goals = [goal.clone()];
-    let mut player = Player::begin(dir.path(), terms(), &goals, &budget, stop).expect("it begins");
-    player.greet(0, goal).await.expect("it is written")
+    let endpoints = [endpoint.clone()];
+    let mut player =
+        Player::begin(dir.path(), terms(), &endpoints, &budget, stop).expect("it begins");
+    player.greet(0, endpoint).await.expect("it is written")
 }
 
 /// What a load of ten calls leaves in its directory: all files as one text, and the records.
-pub(super) async fn played(goal: &Goal) -> (String, RunRecord, Vec<Record>) {
+pub(super) async fn played(endpoint: &TargetEndpoint) -> (String, RunRecord, Vec<Record>) {
     let dir = TempDir::new().expect("a directory");
-    let (budget, stop, goals) = (CallBudget::new(100), StopSignal::default(), [goal.clone()]);
-    let player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("it begins");
+    let (budget, stop, endpoints) =
+        (CallBudget::new(100), StopSignal::default(), [endpoint.clone()]);
+    let player = Player::begin(dir.path(), terms(), &endpoints, &budget, &stop).expect("it begins");
     let mut player = player.stamping("00ff".to_owned(), 1_000 * SECOND).expect("it is written");
     let terms = LoadTerms::new(vec![Stage::Rate(10.0)], SECOND, WorkKind::Cheap, 1);
     let mut plan = FixedPlan::load(&terms);
     let greeting = Greeting::default();
-    player.play(&mut plan, 0, goal, &greeting, &mut Unwatched).await.expect("it is written");
+    player.play(&mut plan, 0, endpoint, &greeting, &mut Unwatched).await.expect("it is written");
     let file = |name: &str| fs::read_to_string(dir.path().join(name)).expect("a file");
     let (run, records) = read(dir.path());
     (file("records.jsonl") + &file("run.json"), run, records)
@@ -96,7 +102,7 @@ pub(super) async fn played(goal: &Goal) -> (String, RunRecord, Vec<Record>) {
 
 #[tokio::test]
 async fn keys_that_are_sent_back_are_not_kept() {
-    let goal = target(|head, body| {
+    let endpoint = target(|head, body| {
         let path = head.split(' ').nth(1).unwrap_or_default();
         let authorization = head.lines().find_map(|line| line.strip_prefix("authorization: "));
         let authorization = authorization.unwrap_or("no user");
@@ -113,9 +119,9 @@ async fn keys_that_are_sent_back_are_not_kept() {
         http("429 PATHKEYPATHKEY99", &headers, &body)
     })
     .await;
-    let greeting = format!("{:?}", greet(&goal, &StopSignal::default()).await);
+    let greeting = format!("{:?}", greet(&endpoint, &StopSignal::default()).await);
     assert!(greeting.contains("not kept: it may hold a key"), "{greeting}");
-    let (files, ..) = played(&goal).await;
+    let (files, ..) = played(&endpoint).await;
     for text in [greeting, files.clone()] {
         let small = text.to_lowercase();
         for key in ["passkey", "pathkey", "querykey", "bwu6ueft"] {
@@ -137,14 +143,15 @@ async fn a_value_that_holds_a_key_is_not_kept() {
             false => answer(&value),
         })
     };
-    let goals = [says(one).await, says(other).await];
+    let endpoints = [says(one).await, says(other).await];
     let dir = TempDir::new().expect("a directory");
     let (budget, stop) = (CallBudget::new(100), StopSignal::default());
-    let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("it begins");
+    let mut player =
+        Player::begin(dir.path(), terms(), &endpoints, &budget, &stop).expect("it begins");
     let mut members = Vec::new();
-    for (target, goal) in (0..).zip(&goals) {
-        player.greet(target, goal).await.expect("it is written");
-        members.push(PanelMember { target, goal });
+    for (target, endpoint) in (0..).zip(&endpoints) {
+        player.greet(target, endpoint).await.expect("it is written");
+        members.push(PanelMember { target, endpoint });
     }
     let mut watch = Unwatched;
     let mut panel = player
@@ -177,8 +184,8 @@ async fn a_greeting_takes_numbers_and_texts_and_nothing_else() {
         ("[[],[],{}]", None, Some("that is no hexadecimal number of 64 bits")),
         ("null", None, Some("null")),
     ] {
-        let goal = target(move |_, _| answer(result)).await;
-        let greeting = greet(&goal, &StopSignal::default()).await;
+        let endpoint = target(move |_, _| answer(result)).await;
+        let greeting = greet(&endpoint, &StopSignal::default()).await;
         assert_eq!((greeting.chain_id, greeting.block), (chain_id, chain_id), "{result}");
         let told = greeting.trouble.unwrap_or_default();
         match trouble {
@@ -193,24 +200,24 @@ async fn a_run_that_is_to_end_does_not_wait_for_a_greeting() {
     let stop = Arc::new(StopSignal::default());
     let own = Arc::clone(&stop);
     // It takes the call, and never answers.
-    let goal = target(move |_, _| {
+    let endpoint = target(move |_, _| {
         own.set();
         String::new()
     })
     .await;
     // A call that was waited for would have timed out, and been told.
-    assert_eq!(greet(&goal, &stop).await.trouble, None);
+    assert_eq!(greet(&endpoint, &stop).await.trouble, None);
 }
 
 #[tokio::test]
 async fn files_of_others_are_not_written_over() {
-    let goal = [target(|_, _| answer("\"0x10\"")).await];
+    let endpoint = [target(|_, _| answer("\"0x10\"")).await];
     for name in ["records.jsonl", "run.json"].into_iter().chain(REPORT_FILES) {
         let dir = TempDir::new().expect("a directory");
         let path = dir.path().join(name);
         fs::write(&path, "mine").expect("it can be written");
         let (budget, stop) = (CallBudget::new(1), StopSignal::default());
-        let begun = Player::begin(dir.path(), terms(), &goal, &budget, &stop);
+        let begun = Player::begin(dir.path(), terms(), &endpoint, &budget, &stop);
         assert!(matches!(begun, Err(RunError::Taken(taken)) if taken == path), "{name}");
         assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("mine"));
         assert_eq!(fs::read_dir(dir.path()).map(Iterator::count).ok(), Some(1), "{name}");
@@ -219,8 +226,8 @@ async fn files_of_others_are_not_written_over() {
 
 #[tokio::test]
 async fn null_from_a_target_that_must_know_is_no_answer() {
-    let goal = target(|_, _| answer("null")).await;
-    let (_, run, records) = played(&goal).await;
+    let endpoint = target(|_, _| answer("null")).await;
+    let (_, run, records) = played(&endpoint).await;
     let told = verdicts(&run, &records);
     assert!(matches!(told[0].finding, Finding::CannotTell { .. }), "{told:?}");
 }
@@ -230,19 +237,21 @@ async fn answers_that_are_held_at_once_are_bounded() {
     // Each announces 120 MiB and begins to come, and the room is for four of them.
     let begin = " ".repeat(20 << 10);
     let begin = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{begin}", 120 << 20);
-    let goal = target(move |_, _| begin.clone()).await;
-    let means = Means { version: HttpVersion::H1, connections: 5, ..Means::ONE };
-    let way = Way::new(&goal, means, &Numbers::default(), 1).expect("a way");
+    let endpoint = target(move |_, _| begin.clone()).await;
+    let transport =
+        ConnectionSettings { version: HttpVersion::H1, connections: 5, ..ConnectionSettings::ONE };
+    let client = TargetClient::new(&endpoint, transport, &ConnectionNumbers::default(), 1)
+        .expect("a client");
     let mut calls = JoinSet::new();
-    (0..5).for_each(|_| drop(calls.spawn(way.call(WorkCall::bare("eth_call")))));
+    (0..5).for_each(|_| drop(calls.spawn(client.call(WorkCall::bare("eth_call")))));
     let first = calls.join_next().await.expect("five").expect("no panic");
     assert_eq!(first.call.error.as_deref(), Some("no_room"));
 }
 
 #[tokio::test]
 async fn what_a_run_writes_is_what_the_schemas_say() {
-    let goal = target(|_, _| answer("\"0x10\"")).await;
-    let (files, run, records) = played(&goal).await;
+    let endpoint = target(|_, _| answer("\"0x10\"")).await;
+    let (files, run, records) = played(&endpoint).await;
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
     let (lines, of_run) = files.split_at(files.find("{\n").expect("run.json"));
     let mut origins = BTreeSet::new();

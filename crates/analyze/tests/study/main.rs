@@ -18,11 +18,11 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
 use wellhead_analyze::conclude::verdict::{ExperimentVerdict, verdicts};
+use wellhead_analyze::measure::client::TargetEndpoint;
 use wellhead_analyze::measure::plan::{
     ExperimentPlan, FixedPlan, RatePlan, SoakPlan, Stage, StreamsPlan, WindowPlan,
 };
 use wellhead_analyze::measure::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
-use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::Machine;
 use wellhead_analyze::report::report;
 use wellhead_analyze::stored::StoredRun;
@@ -59,23 +59,27 @@ impl Study {
             FakeProvider::start(preset.word(), world.clone(), preset.dials()).unwrap()
         };
         let providers = Preset::ALL.map(start);
-        let goal = |(preset, provider): (&Preset, &FakeProvider)| {
-            Goal::new(preset.word().to_owned(), SecretUrl::parse(&provider.url()).unwrap())
+        let endpoint = |(preset, provider): (&Preset, &FakeProvider)| {
+            TargetEndpoint::new(
+                preset.word().to_owned(),
+                SecretUrl::parse(&provider.url()).unwrap(),
+            )
         };
-        let goals: Vec<Goal> = Preset::ALL.iter().zip(&providers).map(goal).collect();
+        let endpoints: Vec<TargetEndpoint> =
+            Preset::ALL.iter().zip(&providers).map(endpoint).collect();
         let dir = TempDir::new().unwrap();
         let (budget, stop) = (CallBudget::new(u64::MAX), StopSignal::default());
         let machine = Machine { os: "linux".to_owned(), cores: 2, note: None };
         let wellhead = "0.1.0".to_owned();
         let terms = RunTerms { seed: 7, started_unix: 1_795_000_000, wellhead, machine };
-        let player = Player::begin(dir.path(), terms, &goals, &budget, &stop).unwrap();
+        let player = Player::begin(dir.path(), terms, &endpoints, &budget, &stop).unwrap();
         // Seconds of paused time pass in none of the processor's.
         let mut player = player.with_cpu(|| None);
-        for (target, goal) in goals.iter().enumerate() {
+        for (target, endpoint) in endpoints.iter().enumerate() {
             let target = target as u32;
-            let greeting = player.greet(target, goal).await.unwrap();
+            let greeting = player.greet(target, endpoint).await.unwrap();
             for mut plan in plans() {
-                player.play(&mut *plan, target, goal, &greeting, &mut Unwatched).await.unwrap();
+                player.play(&mut *plan, target, endpoint, &greeting, &mut Unwatched).await.unwrap();
             }
         }
         let StoredRun { run, records, .. } = StoredRun::read(dir.path()).unwrap();

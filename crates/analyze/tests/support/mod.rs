@@ -6,11 +6,11 @@
 use std::path::Path;
 
 use tempfile::TempDir;
+use wellhead_analyze::measure::client::TargetEndpoint;
 use wellhead_analyze::measure::plan::{CellOutcome, ExperimentPlan};
 use wellhead_analyze::measure::run::{
     CallBudget, CpuClock, Player, RunTerms, StopSignal, Unwatched, Watch,
 };
-use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::{CallRecord, Cell, Machine, Record, RunRecord};
 use wellhead_analyze::stored::StoredRun;
 use wellhead_telemetry::SecretUrl;
@@ -27,8 +27,8 @@ pub(crate) fn near(seen: f64, truth: f64, about: &dyn std::fmt::Debug) {
 }
 
 /// The only target of a run.
-pub(crate) fn goal(url: &str) -> Goal {
-    Goal::new("target-1".to_owned(), SecretUrl::parse(url).expect("a URL"))
+pub(crate) fn endpoint(url: &str) -> TargetEndpoint {
+    TargetEndpoint::new("target-1".to_owned(), SecretUrl::parse(url).expect("a URL"))
 }
 
 /// Plays `plan` against the target at `url`; what the run wrote.
@@ -39,11 +39,11 @@ pub(crate) async fn played(
     cpu: CpuClock,
 ) -> (RunRecord, Vec<Record>) {
     let (dir, stop) = (TempDir::new().expect("a directory"), StopSignal::default());
-    let goals = [goal(url)];
-    let player = Player::begin(dir.path(), terms(), &goals, budget, &stop).expect("it begins");
+    let endpoints = [endpoint(url)];
+    let player = Player::begin(dir.path(), terms(), &endpoints, budget, &stop).expect("it begins");
     let mut player = player.with_cpu(cpu);
-    let greeting = player.greet(0, &goals[0]).await.expect("it is written");
-    let played = player.play(plan, 0, &goals[0], &greeting, &mut Unwatched).await;
+    let greeting = player.greet(0, &endpoints[0]).await.expect("it is written");
+    let played = player.play(plan, 0, &endpoints[0], &greeting, &mut Unwatched).await;
     played.expect("it is written");
     read(dir.path())
 }

@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-use wellhead_analyze::measure::way::{Goal, Means, Numbers, TargetAccess, Way};
+use wellhead_analyze::measure::client::{
+    ConnectionNumbers, ConnectionSettings, TargetAccess, TargetClient, TargetEndpoint,
+};
 use wellhead_analyze::report::summary;
 use wellhead_net::{Auth, FixedAddress, ForwardProxy};
 use wellhead_telemetry::{Secret, SecretUrl};
@@ -26,25 +28,31 @@ const SECRET_BYTES_MAX: u64 = 64 << 10;
 /// # Errors
 ///
 /// Where one cannot be used, or has the name of another.
-pub(super) fn goals(targets: &TargetArgs) -> Result<Vec<Goal>, CommandError> {
+pub(super) fn endpoints(targets: &TargetArgs) -> Result<Vec<TargetEndpoint>, CommandError> {
     let TargetArgs { urls: texts, endpoint: args, note: _, seed: _ } = targets;
     let access = access(args)?;
-    let mut goals = urls(texts)?;
-    goals.extend(upstreams(args)?);
-    for (index, goal) in goals.iter().enumerate() {
-        let id = &goal.target.id;
-        if goals[..index].iter().any(|other| other.target.id == *id) {
+    let mut endpoints = urls(texts)?;
+    endpoints.extend(upstreams(args)?);
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        let id = &endpoint.target.id;
+        if endpoints[..index].iter().any(|other| other.target.id == *id) {
             let text = format!("URL {}: another target is called `{id}`", index + 1);
             return Err(wrong(format!("{text}: give each its own NAME=URL")));
         }
     }
-    check_one_host(&goals, args)?;
-    let goals = goals.into_iter().map(|goal| reached(goal, &access)).collect::<Result<_, _>>()?;
-    priced(goals, args)
+    check_one_host(&endpoints, args)?;
+    let endpoints = endpoints
+        .into_iter()
+        .map(|endpoint| reached(endpoint, &access))
+        .collect::<Result<_, _>>()?;
+    priced(endpoints, args)
 }
 
 /// With what their calls cost.
-fn priced(goals: Vec<Goal>, args: &EndpointArgs) -> Result<Vec<Goal>, CommandError> {
+fn priced(
+    endpoints: Vec<TargetEndpoint>,
+    args: &EndpointArgs,
+) -> Result<Vec<TargetEndpoint>, CommandError> {
     let all = || Provider::all().iter();
     let named = match &args.provider {
         Some(id) => {
@@ -54,37 +62,41 @@ fn priced(goals: Vec<Goal>, args: &EndpointArgs) -> Result<Vec<Goal>, CommandErr
         }
         None => None,
     };
-    let goals: Vec<Goal> = match named {
-        Some(provider) => goals.into_iter().map(|goal| goal.at_provider(provider)).collect(),
-        None => goals,
+    let endpoints: Vec<TargetEndpoint> = match named {
+        Some(provider) => {
+            endpoints.into_iter().map(|endpoint| endpoint.at_provider(provider)).collect()
+        }
+        None => endpoints,
     };
-    let plan = |goal: &Goal| {
-        goal.provider().zip(args.plan.as_deref()).and_then(|(it, name)| it.plan(name))
+    let plan = |endpoint: &TargetEndpoint| {
+        endpoint.provider().zip(args.plan.as_deref()).and_then(|(it, name)| it.plan(name))
     };
     if let Some(name) = &args.plan
-        && !goals.iter().any(|goal| plan(goal).is_some())
+        && !endpoints.iter().any(|endpoint| plan(endpoint).is_some())
     {
         return Err(wrong(format!(
             "`--plan`: no target's provider has a plan `{name}` in the catalogue; see docs/providers.md"
         )));
     }
-    if args.usd_per_million.is_some() && goals.iter().all(|goal| goal.provider().is_none()) {
+    if args.usd_per_million.is_some()
+        && endpoints.iter().all(|endpoint| endpoint.provider().is_none())
+    {
         let hint = "the provider of no target is known: name it with `--provider`";
         return Err(wrong(format!("`--usd-per-million`: {hint}")));
     }
-    let priced = |goal: Goal| {
-        let plan = plan(&goal);
-        goal.on_plan(plan, args.usd_per_million)
+    let priced = |endpoint: TargetEndpoint| {
+        let plan = plan(&endpoint);
+        endpoint.on_plan(plan, args.usd_per_million)
     };
-    Ok(goals.into_iter().map(priced).collect())
+    Ok(endpoints.into_iter().map(priced).collect())
 }
 
 fn wrong(text: String) -> CommandError {
     CommandError::Config(text)
 }
 
-fn urls(urls: &[String]) -> Result<Vec<Goal>, CommandError> {
-    let goal = |(index, text): (usize, &String)| {
+fn urls(urls: &[String]) -> Result<Vec<TargetEndpoint>, CommandError> {
+    let endpoint = |(index, text): (usize, &String)| {
         let (name, text) = named(text);
         let url = SecretUrl::parse(text).map_err(|why| why.to_string());
         let url = url.and_then(|url| match url.expose().scheme() {
@@ -93,28 +105,31 @@ fn urls(urls: &[String]) -> Result<Vec<Goal>, CommandError> {
         });
         // The text is not quoted: it may hold a key.
         let url = url.map_err(|why| wrong(format!("URL {}: {why}", index + 1)))?;
-        Ok(Goal::new(name.map_or_else(|| summary::given(index), str::to_owned), url))
+        Ok(TargetEndpoint::new(name.map_or_else(|| summary::given(index), str::to_owned), url))
     };
-    urls.iter().enumerate().map(goal).collect()
+    urls.iter().enumerate().map(endpoint).collect()
 }
 
 /// Refuses headers and tokens for several hosts: one provider must not see the credentials of another.
-fn check_one_host(goals: &[Goal], args: &EndpointArgs) -> Result<(), CommandError> {
+fn check_one_host(endpoints: &[TargetEndpoint], args: &EndpointArgs) -> Result<(), CommandError> {
     let is_secret = !args.headers.is_empty() || args.bearer_file.is_some();
-    let other = goals.iter().find(|goal| goal.target.host != goals[0].target.host);
+    let other = endpoints.iter().find(|endpoint| endpoint.target.host != endpoints[0].target.host);
     match other {
         Some(other) if is_secret => Err(wrong(format!(
             "`--header` and `--bearer-file` would be sent to `{}` and to `{}`: measure them one by one, \
              or as upstreams of a config (`--config`, `--upstream`)",
-            goals[0].target.host, other.target.host
+            endpoints[0].target.host, other.target.host
         ))),
         Some(_) | None => Ok(()),
     }
 }
 
-/// The goal with what all targets share; checked, without a connection.
-fn reached(goal: Goal, shared: &TargetAccess) -> Result<Goal, CommandError> {
-    let own = goal.access();
+/// The endpoint with what all targets share; checked, without a connection.
+fn reached(
+    endpoint: TargetEndpoint,
+    shared: &TargetAccess,
+) -> Result<TargetEndpoint, CommandError> {
+    let own = endpoint.access();
     let mut headers = own.headers.clone();
     headers.extend(shared.headers.iter().cloned());
     let auth = match (&shared.auth, &own.auth) {
@@ -128,10 +143,10 @@ fn reached(goal: Goal, shared: &TargetAccess) -> Result<Goal, CommandError> {
     let identity = identity.or_else(|| own.identity.clone());
     let access =
         TargetAccess { headers, auth, authorities, authorities_add, identity, proxy, resolve };
-    let goal = goal.with_access(access);
-    match Way::new(&goal, Means::ONE, &Numbers::default(), 0) {
-        Ok(_) => Ok(goal),
-        Err(why) => Err(wrong(format!("`{}`: {why}", goal.target.id))),
+    let endpoint = endpoint.with_access(access);
+    match TargetClient::new(&endpoint, ConnectionSettings::ONE, &ConnectionNumbers::default(), 0) {
+        Ok(_) => Ok(endpoint),
+        Err(why) => Err(wrong(format!("`{}`: {why}", endpoint.target.id))),
     }
 }
 
@@ -217,7 +232,7 @@ fn fixed(text: &str) -> Result<FixedAddress, CommandError> {
 }
 
 /// The upstreams of the config that are targets.
-fn upstreams(args: &EndpointArgs) -> Result<Vec<Goal>, CommandError> {
+fn upstreams(args: &EndpointArgs) -> Result<Vec<TargetEndpoint>, CommandError> {
     if args.upstreams.is_empty() {
         return Ok(Vec::new());
     }
@@ -226,7 +241,7 @@ fn upstreams(args: &EndpointArgs) -> Result<Vec<Goal>, CommandError> {
         .map_err(|report| wrong(rendered(&report)))?;
     let known: Vec<&Upstream> =
         loaded.settings.chains.iter().flat_map(|(_, chain)| &chain.upstreams).collect();
-    let goal = |id: &String| {
+    let endpoint = |id: &String| {
         let Some(upstream) = known.iter().find(|upstream| upstream.id.as_str() == id) else {
             let ids: Vec<&str> = known.iter().map(|upstream| upstream.id.as_str()).collect();
             let text = format!("there is no upstream `{id}` in `{}`", path.display());
@@ -234,7 +249,7 @@ fn upstreams(args: &EndpointArgs) -> Result<Vec<Goal>, CommandError> {
         };
         target::as_configured(upstream).map_err(wrong)
     };
-    args.upstreams.iter().map(goal).collect()
+    args.upstreams.iter().map(endpoint).collect()
 }
 
 #[cfg(test)]
@@ -249,9 +264,9 @@ mod tests {
         }
     }
 
-    fn with(urls: &[&str], endpoint: EndpointArgs) -> Result<Vec<Goal>, CommandError> {
+    fn with(urls: &[&str], endpoint: EndpointArgs) -> Result<Vec<TargetEndpoint>, CommandError> {
         let urls = urls.iter().map(|url| (*url).to_owned()).collect();
-        goals(&TargetArgs { endpoint, ..CommonArgs::test(urls).targets })
+        endpoints(&TargetArgs { endpoint, ..CommonArgs::test(urls).targets })
     }
 
     fn header_args(headers: &[&str]) -> EndpointArgs {
@@ -265,15 +280,15 @@ mod tests {
         let file = place.path().join("headers");
         std::fs::write(&file, "x-api-key: FILEKEY\n\nx-team: a: b\n").expect("written");
         let args = header_args(&["X-Key: GIVENKEY", &format!("@{}", file.display())]);
-        let goals = with(&["http://h.example"], args).unwrap_or_default();
-        let headers: Vec<String> = goals[0]
+        let endpoints = with(&["http://h.example"], args).unwrap_or_default();
+        let headers: Vec<String> = endpoints[0]
             .access()
             .headers
             .iter()
             .map(|(name, value)| format!("{name}={}", value.expose()))
             .collect();
         assert_eq!(headers, ["X-Key=GIVENKEY", "x-api-key=FILEKEY", "x-team=a: b"]);
-        let shown = format!("{goals:?}");
+        let shown = format!("{endpoints:?}");
         assert!(shown.contains("x-api-key") && !shown.contains("FILEKEY"), "{shown}");
         assert!(!shown.contains("GIVENKEY"), "{shown}");
     }
@@ -347,11 +362,12 @@ mod tests {
             ..EndpointArgs::default()
         };
         let one = &["http://h.example"][..];
-        let goals = with(one, args(Some("alchemy"), Some("free"), Some(0.45))).unwrap_or_default();
-        let price = goals[0].target.price.clone().unwrap_or_default();
+        let endpoints =
+            with(one, args(Some("alchemy"), Some("free"), Some(0.45))).unwrap_or_default();
+        let price = endpoints[0].target.price.clone().unwrap_or_default();
         assert_eq!((price.unit.as_str(), price.credits_per_month), ("CU", Some(30_000_000)));
         assert_eq!((price.plan.as_deref(), price.usd_per_million), (Some("free"), Some(0.45)));
-        assert_eq!(goals[0].credits("eth_blockNumber"), Some(10.0));
+        assert_eq!(endpoints[0].credits("eth_blockNumber"), Some(10.0));
         for (args, expected) in [
             (
                 args(Some("unknown"), None, None),
@@ -385,12 +401,16 @@ mod tests {
             upstreams: ids.iter().map(|id| (*id).to_owned()).collect(),
             ..EndpointArgs::default()
         };
-        let goals = with(&[], args(&["two", "one"])).unwrap_or_default();
-        let told: Vec<String> =
-            goals.iter().map(|goal| format!("{} {}", goal.target.id, goal.target.host)).collect();
+        let endpoints = with(&[], args(&["two", "one"])).unwrap_or_default();
+        let told: Vec<String> = endpoints
+            .iter()
+            .map(|endpoint| format!("{} {}", endpoint.target.id, endpoint.target.host))
+            .collect();
         assert_eq!(told, ["two b.example", "one a.example"]);
-        assert!(matches!(&goals[0].access().auth, Auth::Bearer(it) if it.expose() == "TOKENKEY"));
-        assert_eq!(goals[1].access().headers[0].1.expose(), "HEADKEY");
+        assert!(
+            matches!(&endpoints[0].access().auth, Auth::Bearer(it) if it.expose() == "TOKENKEY")
+        );
+        assert_eq!(endpoints[1].access().headers[0].1.expose(), "HEADKEY");
         let told = refused(with(&[], args(&["three"])));
         assert!(told.ends_with(": it has one, two"), "{told}");
     }

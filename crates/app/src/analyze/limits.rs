@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
+use wellhead_analyze::measure::client::TargetEndpoint;
 use wellhead_analyze::measure::knock::Knocking;
 use wellhead_analyze::measure::plan::{self, ExperimentPlan, FixedPlan, Stage};
-use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::work::{METHODS, WorkKind};
 
 use super::{Plans, REST, rest_between_rates};
@@ -27,9 +27,9 @@ const AT_ONCE: [usize; 8] = [1, 5, 10, 20, 40, 80, 100, 120];
 const THROTTLE_CALLS: u64 = 300;
 
 /// Rates, streams, shaping and windows: the gentle ones first, for what is flooded may punish.
-pub(super) fn limits(it: &Measured<LimitsArgs>, goal: &Goal) -> Plans {
+pub(super) fn limits(it: &Measured<LimitsArgs>, endpoint: &TargetEndpoint) -> Plans {
     let lasting = Duration::from_secs(it.seconds);
-    let rest = rest_between_rates(goal);
+    let rest = rest_between_rates(endpoint);
     let mut rng = SmallRng::seed_from_u64(it.common.targets.seed);
     vec![
         Box::new(plan::RatePlan::new(it.to.min(10.0), it.to, 2.0, lasting, rest)),
@@ -39,8 +39,8 @@ pub(super) fn limits(it: &Measured<LimitsArgs>, goal: &Goal) -> Plans {
     ]
 }
 
-pub(super) fn window(it: &WindowArgs, goal: &Goal) -> Box<dyn ExperimentPlan> {
-    let rest = it.rest.map_or_else(|| rest_between_rates(goal), Duration::from_secs);
+pub(super) fn window(it: &WindowArgs, endpoint: &TargetEndpoint) -> Box<dyn ExperimentPlan> {
+    let rest = it.rest.map_or_else(|| rest_between_rates(endpoint), Duration::from_secs);
     Box::new(plan::WindowPlan::new(it.flood, it.calls, Duration::from_secs(it.seconds), rest))
 }
 

@@ -287,7 +287,7 @@ fn clock(length: Duration) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use wellhead_analyze::measure::way::Means;
+    use wellhead_analyze::measure::client::ConnectionSettings;
     use wellhead_analyze::work::WorkKind;
 
     use super::*;
@@ -313,7 +313,7 @@ mod tests {
         let ordered = Ordered {
             factors,
             repeat: 0,
-            means: Means::ONE,
+            transport: ConnectionSettings::ONE,
             work: WorkKind::Cheap,
             batch: 1,
             schedule: Schedule::rate(4.0, second * 2),

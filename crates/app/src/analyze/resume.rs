@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use clap::Parser as _;
+use wellhead_analyze::measure::client;
 use wellhead_analyze::measure::run::EarlierRun;
-use wellhead_analyze::measure::way;
 use wellhead_telemetry::SecretUrl;
 
 use super::named;
@@ -191,7 +191,7 @@ fn urls(kept: &[String], given: &[String]) -> Result<Vec<String>, CommandError> 
 
 /// The host, and the port where it is not the usual one.
 fn host(text: &str) -> Option<String> {
-    SecretUrl::parse(named(text).1).ok().as_ref().map(way::host)
+    SecretUrl::parse(named(text).1).ok().as_ref().map(client::host)
 }
 
 #[cfg(test)]

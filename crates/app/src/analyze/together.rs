@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use wellhead_analyze::measure::budget::Forecast;
+use wellhead_analyze::measure::client::TargetEndpoint;
 use wellhead_analyze::measure::inquiry::{agree, fresh, pushed, reach};
 use wellhead_analyze::measure::plan::CellOutcome;
 use wellhead_analyze::measure::run::{CallBudget, Greeting, PanelMember, RunError, Watch};
-use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::Cell;
 use wellhead_telemetry::SecretUrl;
 
@@ -63,27 +63,27 @@ impl Inquiry<'_> {
         }
     }
 
-    fn forecast(&self, goal: &Goal) -> Forecast {
+    fn forecast(&self, endpoint: &TargetEndpoint) -> Forecast {
         let lasts = |calls: u64| self.gap().mul_f64(calls as f64);
         match self {
             Self::Agree(it) => {
                 let calls = agree_terms(it).calls_max();
                 let parts = [(agree::NAME, agree::AgreeTerms::methods(), calls)];
-                Forecast::told(goal, &parts, lasts(u64::from(it.asks)))
+                Forecast::told(endpoint, &parts, lasts(u64::from(it.asks)))
             }
             Self::Fresh(it) if it.subscribe => {
                 let parts = [(fresh::NAME, vec![("eth_subscribe", 1.0)], pushed::calls_max())];
-                Forecast::told(goal, &parts, fresh_terms(it).lasting)
+                Forecast::told(endpoint, &parts, fresh_terms(it).lasting)
             }
             Self::Fresh(it) => {
                 let terms = fresh_terms(it);
                 let parts = [(fresh::NAME, vec![("eth_blockNumber", 1.0)], terms.calls_max())];
-                Forecast::told(goal, &parts, terms.lasting)
+                Forecast::told(endpoint, &parts, terms.lasting)
             }
             Self::Reach(it) => {
                 let parts = reach_terms(it).parts();
                 let parts = parts.map(|(name, method, calls)| (name, vec![(method, 1.0)], calls));
-                Forecast::told(goal, &parts, lasts(reach::methods_count()))
+                Forecast::told(endpoint, &parts, lasts(reach::methods_count()))
             }
         }
     }
@@ -113,17 +113,18 @@ fn reach_terms(it: &ReachArgs) -> reach::ReachTerms {
 
 /// Measures all targets together and writes the report.
 pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), CommandError> {
-    let goals = endpoint::goals(&common.targets)?;
+    let endpoints = endpoint::endpoints(&common.targets)?;
     let (name, _) = inquiry.name();
-    if goals.len() < inquiry.targets_min() {
+    if endpoints.len() < inquiry.targets_min() {
         return Err(CommandError::Config(format!(
             "`{name}` compares endpoints: give at least two URLs"
         )));
     }
-    let sockets = sockets(inquiry.sockets(), goals.len())?;
-    let forecasts: Vec<Forecast> = goals.iter().map(|goal| inquiry.forecast(goal)).collect();
-    let Some(run) = confirm(common, &goals, &forecasts)? else { return Ok(()) };
-    finish(common, &run.dir.clone(), play(common, run, &goals, &sockets, inquiry))
+    let sockets = sockets(inquiry.sockets(), endpoints.len())?;
+    let forecasts: Vec<Forecast> =
+        endpoints.iter().map(|endpoint| inquiry.forecast(endpoint)).collect();
+    let Some(run) = confirm(common, &endpoints, &forecasts)? else { return Ok(()) };
+    finish(common, &run.dir.clone(), play(common, run, &endpoints, &sockets, inquiry))
 }
 
 /// URLs for WebSocket, in the order of the targets.
@@ -146,7 +147,7 @@ fn sockets(given: &[String], targets: usize) -> Result<Vec<Option<SecretUrl>>, C
 async fn play(
     common: &CommonArgs,
     mut run: ConfirmedRun,
-    goals: &[Goal],
+    endpoints: &[TargetEndpoint],
     sockets: &[Option<SecretUrl>],
     inquiry: &Inquiry<'_>,
 ) -> Result<PlayedRun, CommandError> {
@@ -154,17 +155,17 @@ async fn play(
     let (earlier, budget) = (run.earlier.take(), &run.budget);
     let told = budget.spent();
     let failed = |error: RunError| ended(&error);
-    let player = run.player(earlier, common, goals, inquiry.sockets(), &stop);
+    let player = run.player(earlier, common, endpoints, inquiry.sockets(), &stop);
     let mut player = player.map_err(failed)?;
     let mut greetings = Vec::new();
-    let names = names(goals);
-    for ((target, goal), name) in (0_u32..).zip(goals).zip(&names) {
-        let greeting = player.greet(target, goal).await.map_err(failed)?;
-        tell(&common.gate.conditions, &greeting_line(name, goal, &greeting));
+    let names = names(endpoints);
+    for ((target, endpoint), name) in (0_u32..).zip(endpoints).zip(&names) {
+        let greeting = player.greet(target, endpoint).await.map_err(failed)?;
+        tell(&common.gate.conditions, &greeting_line(name, endpoint, &greeting));
         greetings.push(greeting);
     }
     one_chain(&names, &greetings, inquiry)?;
-    let members = members(goals, &greetings);
+    let members = members(endpoints, &greetings);
     let (name, version) = inquiry.name();
     if members.len() < inquiry.targets_min() {
         if stop.is_set() || budget.is_over() {
@@ -196,13 +197,13 @@ async fn play(
 }
 
 /// The targets that answered a call.
-fn members<'a>(goals: &'a [Goal], greetings: &[Greeting]) -> Vec<PanelMember<'a>> {
+fn members<'a>(endpoints: &'a [TargetEndpoint], greetings: &[Greeting]) -> Vec<PanelMember<'a>> {
     let members: Vec<PanelMember<'_>> = (0_u32..)
-        .zip(goals.iter().zip(greetings))
+        .zip(endpoints.iter().zip(greetings))
         .filter(|(_, (_, greeting))| greeting.chain_id.is_some() || greeting.block.is_some())
-        .map(|(target, (goal, _))| PanelMember { target, goal })
+        .map(|(target, (endpoint, _))| PanelMember { target, endpoint })
         .collect();
-    if members.len() < goals.len() {
+    if members.len() < endpoints.len() {
         complain("targets that answer no call are not measured");
     }
     members
@@ -270,7 +271,7 @@ mod tests {
     fn two_chains_are_not_compared() {
         let urls = ["http://a.example/KEY".to_owned(), "http://b.example/KEY".to_owned()];
         let common = CommonArgs { dry_run: true, ..CommonArgs::test(urls.to_vec()) };
-        let names = names(&endpoint::goals(&common.targets).unwrap_or_default());
+        let names = names(&endpoint::endpoints(&common.targets).unwrap_or_default());
         let args = FreshArgs { seconds: 1, every_ms: 100, subscribe: false, ws: Vec::new() };
         let it = Measured { common, args };
         let inquiry = Inquiry::Fresh(&it);

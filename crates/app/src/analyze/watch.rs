@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use wellhead_analyze::measure::client::TargetEndpoint;
 use wellhead_analyze::measure::run::StopSignal;
-use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::monitor::{
     Monitor, MonitorEvent, MonitorObserver, MonitorRunTerms, MonitorTerms, MonitoredTarget,
     SpendBounds,
@@ -32,21 +32,21 @@ const DAYS_OF_MONTH: f64 = 30.0;
 
 /// Watches until a signal ends it.
 pub(super) fn command(it: &WatchArgs) -> Result<(), CommandError> {
-    let goals = endpoint::goals(&it.targets)?;
+    let endpoints = endpoint::endpoints(&it.targets)?;
     it.profile.as_deref().map_or(Ok(()), has_place)?;
     let figures = SharedFigures::default();
     let exporter = exporter(it, &figures)?;
-    for goal in &goals {
-        complain(&budget_line(goal, it));
+    for endpoint in &endpoints {
+        complain(&budget_line(endpoint, it));
     }
     if it.dry_run {
         return Ok(());
     }
-    if goals.iter().any(|goal| !goal.is_private()) && !it.yes && !is_meant()? {
+    if endpoints.iter().any(|endpoint| !endpoint.is_private()) && !it.yes && !is_meant()? {
         return Err(CommandError::Config("nothing was sent".to_owned()));
     }
     let runtime = serve::runtime().map_err(CommandError::system)?;
-    runtime.block_on(watch(it, &goals, figures, exporter))
+    runtime.block_on(watch(it, &endpoints, figures, exporter))
 }
 
 fn exporter(
@@ -61,23 +61,24 @@ fn exporter(
 }
 
 /// What a target may be sent, and what that costs in a month at most.
-fn budget_line(goal: &Goal, it: &WatchArgs) -> String {
+fn budget_line(endpoint: &TargetEndpoint, it: &WatchArgs) -> String {
     let per_day = it.calls_per_day.min(it.calls_per_hour.saturating_mul(24));
     let methods = WorkKind::Cheap.methods();
-    let each = methods.iter().map(|(method, share)| Some(goal.credits(method)? * share));
+    let each = methods.iter().map(|(method, share)| Some(endpoint.credits(method)? * share));
     let each: Option<f64> = each.sum();
     let month = |each: f64| each * per_day as f64 * DAYS_OF_MONTH;
-    let cost = goal.target.price.as_ref().zip(each).map(|(price, each)| price.told(month(each)));
+    let cost =
+        endpoint.target.price.as_ref().zip(each).map(|(price, each)| price.told(month(each)));
     let cost = cost.map_or(String::new(), |cost| format!(", {cost} in 30 days"));
     format!(
         "{}: at most {} calls in an hour and {per_day} in a day{cost}",
-        goal.target.id, it.calls_per_hour
+        endpoint.target.id, it.calls_per_hour
     )
 }
 
 async fn watch(
     it: &WatchArgs,
-    goals: &[Goal],
+    endpoints: &[TargetEndpoint],
     figures: SharedFigures,
     exporter: Option<MetricExporter>,
 ) -> Result<(), CommandError> {
@@ -93,7 +94,7 @@ async fn watch(
     };
     let stop = stop_at_signals();
     let export = exporter.map(|exporter| tokio::spawn(exported(exporter, Arc::clone(&stop))));
-    let played = monitor(it, goals, figures, &stop).await;
+    let played = monitor(it, endpoints, figures, &stop).await;
     // Also where it ended by an error.
     stop.set();
     let end = async {
@@ -120,11 +121,11 @@ async fn exported(mut exporter: MetricExporter, stop: Arc<StopSignal>) {
 
 async fn monitor(
     it: &WatchArgs,
-    goals: &[Goal],
+    endpoints: &[TargetEndpoint],
     figures: SharedFigures,
     stop: &StopSignal,
 ) -> Result<(), CommandError> {
-    let usual = || PathBuf::from(format!("wellhead-watch-{}", host_of(goals)));
+    let usual = || PathBuf::from(format!("wellhead-watch-{}", host_of(endpoints)));
     let dir = it.out.clone().unwrap_or_else(usual);
     let bounds = SpendBounds { per_hour: it.calls_per_hour, per_day: it.calls_per_day };
     let terms = MonitorTerms {
@@ -136,7 +137,7 @@ async fn monitor(
     let run = run_terms(it.targets.seed, clock::unix_seconds(), it.targets.note.clone());
     let play = MonitorRunTerms { run, is_precise: true, cpu: None };
     let mut desk = WatchDesk { profile: it.profile.as_deref(), bounds, figures };
-    let monitor = Monitor::new(&dir, terms, play, goals, stop, &mut desk);
+    let monitor = Monitor::new(&dir, terms, play, endpoints, stop, &mut desk);
     let monitor = monitor.map_err(|error| ended(&error))?;
     monitor.run().await.map_err(|error| ended(&error))?;
     say(&format!("records and state: {}", dir.display()));

@@ -20,7 +20,7 @@ use wellhead_proxy::{ChainName, Level, SearchBounds, ServedChain, VerifySettings
 use wellhead_route::{DangerousMethods, Roster};
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::feed::FeedConnector;
-use wellhead_transport::{Ceiling, Transport};
+use wellhead_transport::{MemoryBudget, Transport};
 use wellhead_upstream::{
     MethodRules, Redactor, Slot, Upstream, UpstreamId, UpstreamList, UpstreamSet,
 };
@@ -172,7 +172,7 @@ impl UpstreamReach {
     /// Checks go the same way as calls: they find out whether that one is open.
     pub(crate) fn transport(
         &self,
-        answers: &Arc<Ceiling>,
+        answers: &Arc<MemoryBudget>,
         rng: &mut impl Rng,
     ) -> Result<Arc<dyn Transport>, AssembleError> {
         let ConnectTerms { endpoint, settings, .. } = &self.terms;
@@ -470,7 +470,7 @@ impl ChainParts {
     pub(super) fn worker_chain(
         &self,
         old: Option<OldWorkerChain<'_>>,
-        answers: &Arc<Ceiling>,
+        answers: &Arc<MemoryBudget>,
         rng: &mut impl Rng,
     ) -> Result<WorkerChain, AssembleError> {
         if let Some(old) = old.filter(|old| Arc::ptr_eq(&old.parts.served, &self.served)) {

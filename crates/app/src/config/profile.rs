@@ -17,7 +17,7 @@
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use wellhead_analyze::measure::way;
+use wellhead_analyze::measure::client;
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
 
@@ -350,7 +350,7 @@ fn pick(
     chain_id: Option<ChainId>,
     upstream: &Upstream,
 ) -> Result<(Moment, Found), Vec<Wrong>> {
-    let host = way::host(&upstream.url);
+    let host = client::host(&upstream.url);
     let all = &written.upstreams;
     let mut fit: Vec<usize> = (0..all.len()).collect();
     if all.len() > 1 {

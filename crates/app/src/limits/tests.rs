@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use wellhead_analyze::conclude::verdict::verdicts;
+use wellhead_analyze::measure::client::TargetEndpoint;
 use wellhead_analyze::measure::plan::{ExperimentPlan, RatePlan};
 use wellhead_analyze::measure::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
-use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::Machine;
 use wellhead_analyze::stored::StoredRun;
 use wellhead_proxy::{Ctx, Target};
@@ -49,7 +49,7 @@ fn provider(bucket: CreditBucket) -> FakeProvider {
 /// What `wellhead analyze rate --profile FILE` does.
 async fn measure(provider: &FakeProvider, window: Duration, dir: &Path) {
     let url = SecretUrl::parse(&provider.url()).expect("a URL");
-    let goals = [Goal::new("target-1".to_owned(), url)];
+    let endpoints = [TargetEndpoint::new("target-1".to_owned(), url)];
     let terms = RunTerms {
         seed: 1,
         started_unix: 1_795_000_000,
@@ -57,11 +57,11 @@ async fn measure(provider: &FakeProvider, window: Duration, dir: &Path) {
         machine: Machine::default(),
     };
     let (budget, stop, run) = (CallBudget::new(u64::MAX), StopSignal::default(), dir.join("run"));
-    let mut player = Player::begin(&run, terms, &goals, &budget, &stop).expect("a directory");
-    let greeting = player.greet(0, &goals[0]).await.expect("a way");
+    let mut player = Player::begin(&run, terms, &endpoints, &budget, &stop).expect("a directory");
+    let greeting = player.greet(0, &endpoints[0]).await.expect("a client");
     let mut plan: Box<dyn ExperimentPlan> =
         Box::new(RatePlan::new(30.0, 80.0, 1.25, window * 12, window * 2));
-    player.play(&mut *plan, 0, &goals[0], &greeting, &mut Unwatched).await.expect("played");
+    player.play(&mut *plan, 0, &endpoints[0], &greeting, &mut Unwatched).await.expect("played");
     let StoredRun { run, records, .. } = StoredRun::read(&run).expect("a run");
     let text = wellhead_analyze::conclude::profile::profile(&run, &verdicts(&run, &records));
     std::fs::write(dir.join("measured.yaml"), text).expect("a file");

@@ -1,6 +1,6 @@
 //! When a study begins, and whose calls it holds.
 
-use wellhead_analyze::measure::way::CallMeter as _;
+use wellhead_analyze::measure::client::CallMeter as _;
 use wellhead_analyze::monitor::RateBound;
 use wellhead_eth::MethodTable;
 use wellhead_upstream::{Bound, Standing, Upstream};

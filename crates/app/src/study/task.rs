@@ -131,7 +131,7 @@ impl StudyTask {
     /// Watches until it is to end, or another replica leads.
     async fn monitor(&mut self, it: &StudiedUpstream) -> Result<(), String> {
         let meter = Arc::new(StudyMeter(Arc::clone(&self.current)));
-        let goals = [it.goal()?.metered(meter)];
+        let endpoints = [it.endpoint()?.metered(meter)];
         let (terms, place, stop) = (it.terms(), it.place(), Arc::new(StopSignal::default()));
         let mut desk = StudyDesk {
             current: Arc::clone(&self.current),
@@ -147,7 +147,7 @@ impl StudyTask {
         };
         let run = run_terms(rand::random(), clock::unix_seconds(), None);
         let play = MonitorRunTerms { run, is_precise: true, cpu: None };
-        let monitor = Monitor::new(&place, terms, play, &goals, &stop, &mut desk);
+        let monitor = Monitor::new(&place, terms, play, &endpoints, &stop, &mut desk);
         let monitor = monitor.map_err(|error| error.to_string())?;
         let mut run = std::pin::pin!(monitor.run());
         let ended = tokio::select! {

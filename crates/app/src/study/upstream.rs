@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use wellhead_analyze::measure::way::{CallMeter, Goal};
+use wellhead_analyze::measure::client::{CallMeter, TargetEndpoint};
 use wellhead_analyze::monitor::{MonitorTerms, SpendBounds};
 use wellhead_eth::MethodTable;
 use wellhead_proxy::ServedChain;
@@ -79,11 +79,11 @@ impl StudiedUpstream {
     }
 
     /// How it is called. Reads the files of certificates.
-    pub(super) fn goal(&self) -> Result<Goal, String> {
-        let goal = as_configured(&self.settings)?;
+    pub(super) fn endpoint(&self) -> Result<TargetEndpoint, String> {
+        let endpoint = as_configured(&self.settings)?;
         Ok(match self.settings.known_provider() {
-            Some(provider) => goal.at_provider(provider),
-            None => goal,
+            Some(provider) => endpoint.at_provider(provider),
+            None => endpoint,
         })
     }
 

@@ -365,7 +365,7 @@ const BUSY: Option<&str> =
 async fn pushed(push: UsagePushConfig, answers: Answers) -> Vec<(String, String)> {
     let (url, server) = real_server(answers);
     let settings = of_push(UsagePushConfig { url, ..push });
-    let transport = settings.transports().expect("usable").push.expect("a way");
+    let transport = settings.transports().expect("usable").push.expect("a client");
     let usage = Usage::idle();
     record(&usage, 2);
     let rows: Arc<[UsageRow]> = usage.table().take_minute(UsageMinute::MAX).into();

@@ -266,8 +266,8 @@ async fn small_chunks_leave_time_for_others() {
         connection.exchange(&prepared, &OutgoingCall::new(body.clone()), Instant::now()).await;
     let head = head.expect("a head");
     let limits = BodyLimits { whole_max: usize::MAX, answer_bytes_max: 1 << 20 };
-    let ceiling = Arc::default();
-    let mut receiving = pin!(receive(&mut connection, head.body, limits, &ceiling));
+    let memory = Arc::default();
+    let mut receiving = pin!(receive(&mut connection, head.body, limits, &memory));
     let mut turns = 0;
     let received = std::future::poll_fn(|cx| {
         turns += 1;

@@ -12,7 +12,7 @@ use super::{
 use crate::caps::{MANY, Manner};
 use crate::frame::{self, Flags, FrameHead, H2ErrorCode, Kind};
 use crate::hpack::TABLE_BYTES;
-use crate::journal::{Happening, debug_text};
+use crate::journal::{JournalEvent, debug_text};
 
 /// Parts of one answer's headers.
 const CONTINUATIONS_MAX: usize = 32;
@@ -329,7 +329,7 @@ impl Mux {
         self.require_ours(head.stream)?;
         let Some(stream) = self.streams.get_mut(&head.stream) else { return self.idle_frame() };
         if let Some(told) = &mut self.told {
-            told.happens(Happening::Reset { stream: head.stream, code: reason.0 });
+            told.happens(JournalEvent::Reset { stream: head.stream, code: reason.0 });
         }
         if stream.end.is_none() {
             let refused = reason == H2ErrorCode::REFUSED_STREAM;
@@ -358,7 +358,7 @@ impl Mux {
             return Err(BAD_SIZE);
         }
         if let Some(told) = &mut self.told {
-            told.happens(Happening::Settings(frame::settings(payload).collect()));
+            told.happens(JournalEvent::Settings(frame::settings(payload).collect()));
         }
         for (id, value) in frame::settings(payload) {
             match id {
@@ -400,7 +400,7 @@ impl Mux {
         if let Some(told) = &mut self.told {
             let code = u32::from_be_bytes([r0, r1, r2, r3]);
             let debug = debug_text(&payload[8..]);
-            told.happens(Happening::Goaway { code, last_stream: last, debug });
+            told.happens(JournalEvent::Goaway { code, last_stream: last, debug });
         }
         // A server may say it twice, the second time with a lower id.
         let said_before = self.goaway.is_some();

@@ -5,12 +5,12 @@ use std::collections::{HashMap, VecDeque};
 use tokio::time::Instant;
 
 use super::Mux;
-use crate::journal::Happening;
+use crate::journal::JournalEvent;
 
 /// Noted until the connection's task or an exchange asks.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    happened: Vec<Happening>,
+    happened: Vec<JournalEvent>,
     /// Where requests end in what was appended, in order.
     unwritten: VecDeque<(u64, u32)>,
     /// When the socket had all of a request.
@@ -20,7 +20,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    pub(super) fn happens(&mut self, what: Happening) {
+    pub(super) fn happens(&mut self, what: JournalEvent) {
         self.happened.push(what);
     }
 
@@ -43,7 +43,7 @@ impl Mux {
     }
 
     /// What happened since the last time.
-    pub(crate) fn take_happened(&mut self) -> Vec<Happening> {
+    pub(crate) fn take_happened(&mut self) -> Vec<JournalEvent> {
         self.told.as_mut().map(|told| std::mem::take(&mut told.happened)).unwrap_or_default()
     }
 

@@ -200,7 +200,7 @@ async fn answers_for_another_call_reach_no_call() {
 }
 
 #[tokio::test]
-async fn answers_count_below_the_ceiling() {
+async fn answers_count_against_the_memory_budget() {
     let both = Both::start(|_| {}, |peer, _| echo_messages(peer)).await;
     let answers = Arc::clone(&both.upstream.shared.answers);
     let question = call(&"x".repeat(3 * FREE_BYTES));

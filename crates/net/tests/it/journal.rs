@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use wellhead_net::{
-    CloseReason, ConnectionStats, Event, ExchangeTimeline, Happening, HttpTransport, HttpVersion,
-    Journal, Protocol,
+    CloseReason, ConnectionStats, ExchangeTimeline, HttpTransport, HttpVersion, Journal,
+    JournalEntry, JournalEvent, Protocol,
 };
 use wellhead_transport::WireReply;
 
@@ -28,13 +28,13 @@ async fn told(transport: &HttpTransport, question: &str) -> (Option<WireReply>, 
     (reply.ok(), passage)
 }
 
-fn named(events: &[Event]) -> Vec<(u64, &'static str)> {
-    let word = |event: &Event| match event.what {
-        Happening::Opened { .. } => "opened",
-        Happening::Settings(_) => "settings",
-        Happening::Goaway { .. } => "goaway",
-        Happening::Reset { .. } => "reset",
-        Happening::Closed { .. } => "closed",
+fn named(events: &[JournalEntry]) -> Vec<(u64, &'static str)> {
+    let word = |event: &JournalEntry| match event.what {
+        JournalEvent::Opened { .. } => "opened",
+        JournalEvent::Settings(_) => "settings",
+        JournalEvent::Goaway { .. } => "goaway",
+        JournalEvent::Reset { .. } => "reset",
+        JournalEvent::Closed { .. } => "closed",
     };
     events.iter().map(|event| (event.connection, word(event))).collect()
 }
@@ -68,7 +68,7 @@ async fn exchanges_over_http1_are_told_their_way() {
     assert_eq!(second.set_up, None);
     let events = journal.take();
     assert_eq!(named(&events), [(1, "opened"), (1, "closed")]);
-    let closed = Happening::Closed { reason: CloseReason::Replaced, requests: 2, in_flight: 0 };
+    let closed = JournalEvent::Closed { reason: CloseReason::Replaced, requests: 2, in_flight: 0 };
     assert_eq!(events[1].what, closed);
 }
 
@@ -82,7 +82,7 @@ async fn an_answer_that_never_came_is_in_flight() {
     let (reply, passage) = told(&transport, "one").await;
     assert!(reply.is_none());
     assert_eq!((passage.connection, passage.first_byte), (Some(1), None));
-    let closed = Happening::Closed { reason: CloseReason::Peer, requests: 1, in_flight: 1 };
+    let closed = JournalEvent::Closed { reason: CloseReason::Peer, requests: 1, in_flight: 1 };
     assert_eq!(journal.take().pop().map(|event| event.what), Some(closed));
 }
 
@@ -122,14 +122,14 @@ async fn exchanges_over_http2_are_told_their_stream() {
     assert_eq!((other.connection, other.stream), (Some(2), Some(1)));
     let events = journal.take();
     assert_eq!(named(&events)[..3], [(1, "opened"), (1, "settings"), (1, "goaway")]);
-    let Happening::Settings(settings) = &events[1].what else { panic!("{events:?}") };
+    let JournalEvent::Settings(settings) = &events[1].what else { panic!("{events:?}") };
     assert!(settings.contains(&(3, 77)), "{settings:?}");
     let closed = events
         .iter()
         .find(|event| event.connection == 1 && named(&[(*event).clone()])[0].1 == "closed");
     let closed = closed.map(|event| event.what.clone());
     let reason = CloseReason::Replaced;
-    assert_eq!(closed, Some(Happening::Closed { reason, requests: 3, in_flight: 0 }));
+    assert_eq!(closed, Some(JournalEvent::Closed { reason, requests: 3, in_flight: 0 }));
 }
 
 #[tokio::test]
@@ -148,14 +148,14 @@ async fn resets_and_farewells_are_noted_with_their_codes() {
     let (reply, passage) = told(&transport, "question").await;
     assert!(reply.is_none());
     assert_eq!((passage.connection, passage.stream), (Some(1), Some(1)));
-    let mut events: Vec<Happening> = Vec::new();
-    while !matches!(events.last(), Some(Happening::Closed { .. })) {
+    let mut events: Vec<JournalEvent> = Vec::new();
+    while !matches!(events.last(), Some(JournalEvent::Closed { .. })) {
         events.extend(journal.take().into_iter().map(|event| event.what));
         tokio::task::yield_now().await;
     }
-    assert_eq!(events[2], Happening::Reset { stream: 1, code: 7 });
+    assert_eq!(events[2], JournalEvent::Reset { stream: 1, code: 7 });
     let debug = "calm".to_owned();
-    assert_eq!(events[3], Happening::Goaway { code: 11, last_stream: 0, debug });
+    assert_eq!(events[3], JournalEvent::Goaway { code: 11, last_stream: 0, debug });
 }
 
 #[tokio::test]
@@ -175,7 +175,7 @@ async fn what_tls_agreed_on_and_took_is_told() {
     assert_eq!(reply.map(|reply| reply.body), Some(Bytes::from("question")));
     let set_up = passage.set_up.expect("it waited for the connection");
     assert!(set_up.tls > Duration::ZERO && set_up.tcp > Duration::ZERO, "{set_up:?}");
-    let opened = Happening::Opened { protocol: Protocol::H2, alpn: Some(Protocol::H2), set_up };
+    let opened = JournalEvent::Opened { protocol: Protocol::H2, alpn: Some(Protocol::H2), set_up };
     assert_eq!(journal.take()[0].what, opened);
 }
 

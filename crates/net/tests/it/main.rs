@@ -4,7 +4,6 @@
 
 mod caps;
 mod carrier;
-mod ceiling;
 mod detect;
 mod fetch;
 mod forward_proxy;
@@ -12,6 +11,7 @@ mod h1;
 mod h2;
 mod inspect;
 mod journal;
+mod memory_budget;
 mod names;
 mod rest;
 mod stress;

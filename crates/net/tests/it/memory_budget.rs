@@ -1,4 +1,4 @@
-//! Answers below a ceiling: what is held stays below it, and all of it is given back.
+//! Answers within a memory budget: what is held stays within it, and all of it is given back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use wellhead_net::HttpTransport;
 use wellhead_transport::{
-    Ceiling, Exchange, FREE_BYTES, Shortage, Transport as _, TransportError, TransportErrorKind,
-    WireReply,
+    Exchange, FREE_BYTES, MemoryBudget, Shortage, Transport as _, TransportError,
+    TransportErrorKind, WireReply,
 };
 
 use crate::support::*;
 
 const LEN: usize = 700_000;
 /// Room for three of them.
-const CEILING: usize = 2_200_000;
+const BYTES_MAX: usize = 2_200_000;
 /// What is read before there must be room, and one read from a socket on top of it.
 const PIECE: usize = FREE_BYTES + (64 << 10);
 
@@ -38,13 +38,13 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     }
 }
 
-async fn stage() -> (Server, HttpTransport, Arc<Ceiling>) {
+async fn stage() -> (Server, HttpTransport, Arc<MemoryBudget>) {
     let server = Server::start(|stream, _| serve(stream)).await;
-    let ceiling = Arc::new(Ceiling::new(CEILING));
+    let memory = Arc::new(MemoryBudget::new(BYTES_MAX));
     let mut upstream = Upstream::h1(&server);
-    upstream.shared.answers = Arc::clone(&ceiling);
+    upstream.shared.answers = Arc::clone(&memory);
     let transport = upstream.transport();
-    (server, transport, ceiling)
+    (server, transport, memory)
 }
 
 async fn get(
@@ -60,7 +60,7 @@ async fn get(
 /// Twenty answers at once, of which three fit: those are whole, and the others come in part,
 /// with all that was left out.
 async fn check(manner: &str) {
-    let (_server, transport, ceiling) = stage().await;
+    let (_server, transport, memory) = stage().await;
     let mut replies = Vec::new();
     for _ in 0..20 {
         replies.push(get(&transport, &format!("{manner} {LEN}"), 1 << 20).await.expect("well"));
@@ -69,8 +69,8 @@ async fn check(manner: &str) {
     // One whose length is not known asks for all that may be held of it.
     assert!(whole == 3 || (manner == "chunked" && whole == 2), "{manner}: {whole}");
     let held: usize = replies.iter().map(|reply| reply.body.len()).sum();
-    assert_eq!(ceiling.held(), held, "{manner}");
-    assert!(ceiling.peak() <= CEILING + 20 * PIECE, "{manner}: {}", ceiling.peak());
+    assert_eq!(memory.held(), held, "{manner}");
+    assert!(memory.peak() <= BYTES_MAX + 20 * PIECE, "{manner}: {}", memory.peak());
     for mut reply in replies {
         let mut len = reply.body.len();
         if let Some(rest) = &mut reply.rest {
@@ -81,7 +81,7 @@ async fn check(manner: &str) {
         }
         assert_eq!(len, LEN, "{manner}");
     }
-    assert_eq!(ceiling.held(), 0, "{manner}");
+    assert_eq!(memory.held(), 0, "{manner}");
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn what_does_not_fit_comes_in_part() {
 
 #[tokio::test]
 async fn a_caller_that_wants_everything_is_told_that_there_is_no_room() {
-    let (_server, transport, ceiling) = stage().await;
+    let (_server, transport, memory) = stage().await;
     let question = format!("announced {LEN}");
     let mut held = Vec::new();
     for _ in 0..3 {
@@ -101,7 +101,7 @@ async fn a_caller_that_wants_everything_is_told_that_there_is_no_room() {
     }
     let refused = get(&transport, &question, usize::MAX).await.expect_err("no room");
     assert_eq!(refused.kind, TransportErrorKind::NoRoom);
-    assert_eq!(ceiling.shortages(Shortage::Refused), 1);
+    assert_eq!(memory.shortages(Shortage::Refused), 1);
     // A small one needs none, and one that is written makes room for the next.
     assert_eq!(
         get(&transport, "announced 16384", usize::MAX).await.expect("small").body.len(),
@@ -113,19 +113,19 @@ async fn a_caller_that_wants_everything_is_told_that_there_is_no_room() {
 
 #[tokio::test]
 async fn an_answer_that_is_not_waited_for_gives_its_room_back() {
-    let (_server, transport, ceiling) = stage().await;
+    let (_server, transport, memory) = stage().await;
     let question = format!("stuck {LEN}");
     let mut asked = Box::pin(get(&transport, &question, usize::MAX));
     for _ in 0..2_000_000 {
         let poll = futures_util::poll!(asked.as_mut());
         assert!(poll.is_pending(), "half of it never comes");
-        if ceiling.held() > 0 {
+        if memory.held() > 0 {
             break;
         }
         tokio::task::yield_now().await;
     }
     // All that was announced, before it is there.
-    assert_eq!(ceiling.held(), 2 * LEN);
+    assert_eq!(memory.held(), 2 * LEN);
     drop(asked);
-    assert_eq!(ceiling.held(), 0);
+    assert_eq!(memory.held(), 0);
 }

@@ -13,7 +13,7 @@ use wellhead_dispatch::{Allowance, ClientId, Progress, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, Effect, MethodRow};
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_route::{Balance, NotServed};
-use wellhead_transport::{Ceiling, TraceContext};
+use wellhead_transport::{MemoryBudget, TraceContext};
 use wellhead_upstream::UpstreamSet;
 
 use crate::request::select::Selection;
@@ -133,7 +133,7 @@ pub(crate) struct RequestContext<'a> {
     /// What was believed of the chain when the batch came, if it is one.
     pub(crate) view: Option<Arc<View>>,
     /// Where its answers are counted, if it is a batch.
-    pub(crate) room: Option<Arc<Ceiling>>,
+    pub(crate) room: Option<Arc<MemoryBudget>>,
     /// The newest block for the client, from the first step that needs it.
     newest: OnceLock<Option<Newest>>,
     /// The block that the client said it knows, where an upstream has it.
@@ -279,7 +279,7 @@ impl RequestContext<'_> {
     }
 
     /// Where its answers are counted.
-    pub(crate) fn answers(&self) -> &Arc<Ceiling> {
+    pub(crate) fn answers(&self) -> &Arc<MemoryBudget> {
         self.room.as_ref().unwrap_or(self.worker.answers())
     }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use wellhead_dispatch::{Failure, Job, Trail, now};
-use wellhead_transport::Ceiling;
+use wellhead_transport::MemoryBudget;
 use wellhead_upstream::UpstreamSet;
 
 use crate::answer::Refusal;
@@ -30,9 +30,9 @@ use crate::steps::search::division::Division;
 pub(crate) use crate::steps::search::under_way::hold;
 use crate::steps::search::under_way::{Ended, Search};
 
-/// A list in one piece, counted below the ceiling on answers; `None` when there is no room for it.
+/// A list in one piece, within the memory budget; `None` when there is no room for it.
 /// What the parts hold is given back when the caller drops them.
-fn whole(pieces: &[Bytes], answers: &Arc<Ceiling>) -> Option<Bytes> {
+fn whole(pieces: &[Bytes], answers: &Arc<MemoryBudget>) -> Option<Bytes> {
     let bytes = pieces.iter().map(Bytes::len).sum();
     hold(bytes, answers, || pieces.concat().into())
 }

@@ -26,7 +26,7 @@ use wellhead_proxy::{
     VerifyPool, VerifySettings, WorkerChains,
 };
 use wellhead_route::{DangerousMethods, Roster};
-use wellhead_transport::{Ceiling, Transport};
+use wellhead_transport::{MemoryBudget, Transport};
 use wellhead_upstream::{
     HiddenSecrets, Identity, MethodRules, Redactor, Slot, Standing, Tier, Upstream, UpstreamSet,
     VerdictClass,
@@ -308,7 +308,7 @@ pub(crate) struct Stage {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) peers: Vec<Vec<Peer>>,
     /// Below which all answers are held.
-    pub(crate) answers: Arc<Ceiling>,
+    pub(crate) answers: Arc<MemoryBudget>,
     pub(crate) worker: WorkerChains,
     /// Where the calls of callers are counted.
     pub(crate) usage: Arc<UsageTable>,
@@ -371,7 +371,7 @@ impl Stage {
     /// With these tiers behind the memory.
     pub(crate) fn before(plans: Vec<Plan>, tiers: Tiers) -> Self {
         let (mut chains, mut worker, mut peers) = (Vec::new(), Vec::new(), Vec::new());
-        let answers = Arc::new(Ceiling::new(256 << 20));
+        let answers = Arc::new(MemoryBudget::new(256 << 20));
         let by_hash = plans.first().map_or(ByHashMode::On, |plan| plan.by_hash);
         let settings = CacheSettings { by_hash, ..KEPT };
         let cache = Arc::new(Cache::new(settings, now(), 1_000_000, 42).before(tiers));
@@ -578,7 +578,7 @@ pub(crate) fn elapsed(since: Instant) -> Duration {
 fn reached(
     chain: &ServedChain,
     peers: &[Peer],
-    answers: &Arc<Ceiling>,
+    answers: &Arc<MemoryBudget>,
     seed: u64,
 ) -> WorkerUpstreams {
     let dynamic = |peer: &Peer| Arc::clone(&peer.transport) as Arc<dyn Transport>;

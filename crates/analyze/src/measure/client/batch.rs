@@ -8,28 +8,28 @@ use wellhead_jsonrpc::scan_batch;
 use wellhead_transport::{Timing, WireReply};
 use wellhead_upstream::{Judge, VerdictClass};
 
-use super::{FinishedCall, Way, WayPool};
+use super::{ClientPool, FinishedCall, TargetClient};
 use crate::work::WorkCall;
 
 /// What a record calls a batch of calls of several methods.
 const SEVERAL: &str = "batch";
 
-impl Way {
-    /// Sends one call `calls` times in one request, see [`Way::send`].
+impl TargetClient {
+    /// Sends one call `calls` times in one request, see [`TargetClient::send`].
     pub fn batch(
         &self,
         ask: &WorkCall,
         calls: u64,
     ) -> impl Future<Output = FinishedCall> + Send + use<> {
         let asks = (0..calls).map(|_| ask.clone()).collect();
-        WayPool::counted(self.emptiest(), move |line| line.batch(asks))
+        ClientPool::counted(self.emptiest(), move |line| line.batch(asks))
     }
 
     /// Sends these calls in one request: alone, or as a batch with ids from 1. The class of a
     /// batch is that of an answer where each of its calls was answered, else the class of the
     /// first one that was not, or of the refusal of the whole.
     pub fn send(&self, asks: Vec<WorkCall>) -> impl Future<Output = FinishedCall> + Send + use<> {
-        WayPool::counted(self.emptiest(), move |line| async move {
+        ClientPool::counted(self.emptiest(), move |line| async move {
             match <[WorkCall; 1]>::try_from(asks) {
                 Ok([ask]) => line.call(ask).await,
                 Err(asks) => line.batch(asks).await,
@@ -38,7 +38,7 @@ impl Way {
     }
 }
 
-impl WayPool {
+impl ClientPool {
     async fn batch(self: Arc<Self>, asks: Vec<WorkCall>) -> FinishedCall {
         asks.iter().for_each(|ask| self.meter(ask));
         let calls = asks.len() as u64;

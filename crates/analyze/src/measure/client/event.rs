@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
-use wellhead_net::{Event, Happening, SetUp};
+use wellhead_net::{JournalEntry, JournalEvent, SetUp};
 use wellhead_telemetry::SecretUrl;
 
 use super::{micros, word};
@@ -101,10 +101,10 @@ fn meant(part: &str) -> String {
     percent_decode_str(part).decode_utf8_lossy().into_owned()
 }
 
-/// One event, and when and where it was.
-pub(super) fn told(event: Event, secrets: &Secrets) -> (Instant, u64, WireEvent) {
-    let what = match event.what {
-        Happening::Opened { protocol, alpn, set_up: SetUp { dns, tcp, tls } } => {
+/// The event of one entry, and when and where it was.
+pub(super) fn told(entry: JournalEntry, secrets: &Secrets) -> (Instant, u64, WireEvent) {
+    let what = match entry.what {
+        JournalEvent::Opened { protocol, alpn, set_up: SetUp { dns, tcp, tls } } => {
             let some = |length: Duration| Some(micros(length)).filter(|us| *us > 0);
             WireEvent::Opened {
                 protocol: word(protocol),
@@ -114,7 +114,7 @@ pub(super) fn told(event: Event, secrets: &Secrets) -> (Instant, u64, WireEvent)
                 tls: some(tls),
             }
         }
-        Happening::Settings(settings) => {
+        JournalEvent::Settings(settings) => {
             let mut max_streams = None;
             let mut others = BTreeMap::new();
             for (id, value) in settings.into_iter().take(SETTINGS_MAX) {
@@ -127,17 +127,17 @@ pub(super) fn told(event: Event, secrets: &Secrets) -> (Instant, u64, WireEvent)
             }
             WireEvent::Settings { max_streams, others }
         }
-        Happening::Goaway { code, last_stream, debug } => {
+        JournalEvent::Goaway { code, last_stream, debug } => {
             WireEvent::Goaway { code, last_stream, debug: secrets.without(&debug) }
         }
-        Happening::Reset { stream, code } => WireEvent::Reset { stream, code },
-        Happening::Closed { reason, requests, in_flight } => WireEvent::Closed {
+        JournalEvent::Reset { stream, code } => WireEvent::Reset { stream, code },
+        JournalEvent::Closed { reason, requests, in_flight } => WireEvent::Closed {
             reason: reason.word().to_owned(),
             calls: requests,
             in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
         },
     };
-    (event.at, event.connection, what)
+    (entry.at, entry.connection, what)
 }
 
 #[cfg(test)]
@@ -193,9 +193,12 @@ mod tests {
     #[test]
     fn settings_have_their_names() {
         let settings = vec![(1, 4096), (3, 128), (4, 65_535), (99, 7)];
-        let event =
-            Event { at: Instant::now(), connection: 4, what: Happening::Settings(settings) };
-        let (_, connection, WireEvent::Settings { max_streams, others }) = told(event, &secrets())
+        let entry = JournalEntry {
+            at: Instant::now(),
+            connection: 4,
+            what: JournalEvent::Settings(settings),
+        };
+        let (_, connection, WireEvent::Settings { max_streams, others }) = told(entry, &secrets())
         else {
             panic!("settings stay settings");
         };

@@ -1,4 +1,4 @@
-//! One line of a way: HTTP, or WebSocket where the URL says so.
+//! One line of a client: HTTP, or WebSocket where the URL says so.
 
 use wellhead_net::{
     ClientSettings, Endpoint, EndpointError, ExchangeTimeline, HttpTransport, Protocol,

@@ -10,7 +10,7 @@ use wellhead_transport::feed::Feed as _;
 use wellhead_transport::{Timing, WireReply};
 use wellhead_upstream::CALL_ID;
 
-use super::{FinishedCall, Goal, finished, over_websocket};
+use super::{FinishedCall, TargetEndpoint, finished, over_websocket};
 use crate::work::WorkCall;
 
 /// An open connection.
@@ -20,10 +20,10 @@ pub struct WsSession(WsConnection);
 impl WsSession {
     /// Opens one: at `url` where it is given, else where the target is, with `ws` for `http`. `None`
     /// where none can be opened.
-    pub async fn open(goal: &Goal, url: Option<&SecretUrl>) -> Option<Self> {
-        let own = url.cloned().unwrap_or_else(|| websocket_of(&goal.url));
-        let (tls, resolver) = (goal.access.tls().ok()?, Arc::new(goal.access.resolver()));
-        let endpoint = goal.access.endpoint(own);
+    pub async fn open(endpoint: &TargetEndpoint, url: Option<&SecretUrl>) -> Option<Self> {
+        let own = url.cloned().unwrap_or_else(|| websocket_of(&endpoint.url));
+        let (tls, resolver) = (endpoint.access.tls().ok()?, Arc::new(endpoint.access.resolver()));
+        let endpoint = endpoint.access.endpoint(own);
         let client = WsClient::new(&endpoint, FeedSettings::default(), resolver, &tls).ok()?;
         client.open().await.ok().map(Self)
     }

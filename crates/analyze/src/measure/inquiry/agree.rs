@@ -27,8 +27,8 @@ use super::compare::{ComparedAnswers, Parting, TargetReply, shown};
 use super::material::Material;
 use super::smaller::smaller;
 use super::{Factors, factors, plain, quantity, value};
+use crate::measure::client::FinishedCall;
 use crate::measure::run::{Finished, Panel, PanelEnd, RunError, UnlessStopped};
-use crate::measure::way::FinishedCall;
 use crate::work::WorkCall;
 
 /// As records and verdicts have it.
@@ -143,9 +143,9 @@ async fn pin(
     let cell =
         |block: u64, how: &str| factors([("pin", block.to_string()), ("how", how.to_owned())]);
     if let Some((block, how)) = &earlier.pin {
-        for who in 0..panel.len() {
-            if !earlier.pinned.contains(&panel.member(who).target) {
-                panel.close(who, cell(*block, how), Vec::new(), None)?;
+        for seat in 0..panel.len() {
+            if !earlier.pinned.contains(&panel.member(seat).target) {
+                panel.close(seat, cell(*block, how), Vec::new(), None)?;
             }
         }
         return Ok(*block);
@@ -165,9 +165,9 @@ async fn pin(
         (None, _) if lowest > DISTANCE => (lowest - DISTANCE, "64 below the lowest head"),
         (None, _) => (lowest, "the lowest head, for nothing is final yet"),
     };
-    for (who, (tag, head)) in finals.into_iter().zip(heads).enumerate() {
+    for (seat, (tag, head)) in finals.into_iter().zip(heads).enumerate() {
         let calls = tag.tries.into_iter().chain(head.tries).collect();
-        panel.close(who, cell(block, how), calls, None)?;
+        panel.close(seat, cell(block, how), calls, None)?;
     }
     Ok(block)
 }
@@ -188,8 +188,8 @@ async fn choose(
         WorkCall { method: "eth_feeHistory", params: format!(r#"["0x{count:x}","0x{pin:x}",[]]"#) };
     let mut busy: Vec<u64> = Vec::new();
     let mut told: Vec<Finished> = Vec::new();
-    for who in 0..panel.len() {
-        let finished = panel.ask_one(who, ask.clone()).await?;
+    for seat in 0..panel.len() {
+        let finished = panel.ask_one(seat, ask.clone()).await?;
         let fees = value(&finished);
         told.push(finished);
         let oldest = fees.as_ref().and_then(|fees| quantity(fees.get("oldestBlock")?));
@@ -212,8 +212,8 @@ async fn choose(
     chosen.extend(others.into_iter().take(most - chosen.len()));
     chosen.sort_unstable();
     let blocks: Vec<String> = chosen.iter().map(u64::to_string).collect();
-    for (who, finished) in told.into_iter().enumerate() {
-        panel.close(who, factors([("blocks", blocks.join(","))]), finished.tries, None)?;
+    for (seat, finished) in told.into_iter().enumerate() {
+        panel.close(seat, factors([("blocks", blocks.join(","))]), finished.tries, None)?;
     }
     Ok(chosen)
 }
@@ -241,7 +241,7 @@ impl QuestionTable<'_, '_, '_> {
     async fn question(&mut self, ask: WorkCall, looks: bool) -> UnlessStopped<()> {
         let number = self.asked.len();
         let targets: Vec<u32> =
-            (0..self.panel.len()).map(|who| self.panel.member(who).target).collect();
+            (0..self.panel.len()).map(|seat| self.panel.member(seat).target).collect();
         if let Some(answered) = self.earlier.answered(number, &ask, &targets) {
             answered.found.iter().for_each(|words| self.material.take_words(words));
             self.smaller += answered.smaller;
@@ -261,7 +261,7 @@ impl QuestionTable<'_, '_, '_> {
             faded = compared.apart().is_empty();
         }
         let mut cells: Vec<Factors> = Vec::new();
-        for (who, reply) in replies.iter().enumerate() {
+        for (seat, reply) in replies.iter().enumerate() {
             let mut factors = factors([
                 ("ask", number.to_string()),
                 ("method", ask.method.to_owned()),
@@ -279,7 +279,7 @@ impl QuestionTable<'_, '_, '_> {
             {
                 set("found", found);
             }
-            match (&compared.digests[who], reply) {
+            match (&compared.digests[seat], reply) {
                 (Some(digest), _) => set("digest", digest.clone()),
                 (None, TargetReply::Untold(class)) => set("unanswered", class.word().to_owned()),
                 (None, TargetReply::Told(_)) => None,
@@ -287,8 +287,8 @@ impl QuestionTable<'_, '_, '_> {
             cells.push(factors);
         }
         self.differences(&ask, &compared, &mut cells, &mut tries).await?;
-        for (who, (factors, tries)) in cells.into_iter().zip(tries).enumerate() {
-            self.panel.close(who, factors, tries, None)?;
+        for (seat, (factors, tries)) in cells.into_iter().zip(tries).enumerate() {
+            self.panel.close(seat, factors, tries, None)?;
         }
         self.asked.push(ask);
         Ok(())
@@ -318,29 +318,29 @@ impl QuestionTable<'_, '_, '_> {
     ) -> UnlessStopped<()> {
         // Two targets that contradict each other do so by the same small call.
         let mut small: Vec<((usize, usize), Option<Disagreement>)> = Vec::new();
-        for (who, against) in compared.apart() {
-            let Some(parting) = compared.parting(who, against) else { continue };
+        for (seat, against) in compared.apart() {
+            let Some(parting) = compared.parting(seat, against) else { continue };
             let target = self.panel.member(against).target;
-            describe(&mut cells[who], "", &parting);
-            cells[who].insert("against".to_owned(), target.to_string());
-            let known = small.iter().find(|(pair, _)| *pair == (against, who));
+            describe(&mut cells[seat], "", &parting);
+            cells[seat].insert("against".to_owned(), target.to_string());
+            let known = small.iter().find(|(pair, _)| *pair == (against, seat));
             let shown = match known {
                 Some((_, shown)) => shown.clone().map(Disagreement::turned),
                 None if self.smaller < SMALLER_MAX => {
                     self.smaller += 1;
-                    let values = [compared.value(who).cloned(), compared.value(against).cloned()];
+                    let values = [compared.value(seat).cloned(), compared.value(against).cloned()];
                     let whole = Disagreement { ask: ask.clone(), parting };
-                    let shown = self.shrink(whole, [who, against], values, tries).await?;
+                    let shown = self.shrink(whole, [seat, against], values, tries).await?;
                     Some(shown).filter(|shown| shown.ask != *ask)
                 }
                 None => None,
             };
             if let Some(Disagreement { ask, parting }) = &shown {
-                cells[who].insert("small_method".to_owned(), ask.method.to_owned());
-                cells[who].insert("small_params".to_owned(), plain(&ask.params, PARAMS_MAX));
-                describe(&mut cells[who], "small_", parting);
+                cells[seat].insert("small_method".to_owned(), ask.method.to_owned());
+                cells[seat].insert("small_params".to_owned(), plain(&ask.params, PARAMS_MAX));
+                describe(&mut cells[seat], "small_", parting);
             }
-            small.push(((who, against), shown));
+            small.push(((seat, against), shown));
         }
         Ok(())
     }
@@ -359,7 +359,7 @@ impl QuestionTable<'_, '_, '_> {
             let sides = [values[0].as_ref(), values[1].as_ref()];
             let mut next = None;
             for ask in smaller(&smallest.ask, &smallest.parting, sides).into_iter().take(2) {
-                let asks = pair.map(|who| (who, ask.clone()));
+                let asks = pair.map(|seat| (seat, ask.clone()));
                 let finished = self.panel.ask(&asks).await?;
                 let replies: Vec<TargetReply> = finished.iter().map(TargetReply::of).collect();
                 keep(tries, pair.into_iter().zip(finished));
@@ -388,8 +388,8 @@ impl Disagreement {
 }
 
 fn keep(tries: &mut [Vec<FinishedCall>], finished: impl Iterator<Item = (usize, Finished)>) {
-    for (who, finished) in finished {
-        tries[who].extend(finished.tries);
+    for (seat, finished) in finished {
+        tries[seat].extend(finished.tries);
     }
 }
 

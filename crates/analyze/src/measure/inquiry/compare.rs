@@ -159,19 +159,19 @@ impl ComparedAnswers {
         let majority = self.majority();
         let contradicts = |own: &str| {
             let mut others = self.digests.iter().enumerate();
-            others.find_map(|(who, other)| {
+            others.find_map(|(seat, other)| {
                 let other = other.as_deref()?;
                 let counts = majority.is_none_or(|most| most == other);
-                (other != own && counts).then_some(who)
+                (other != own && counts).then_some(seat)
             })
         };
         let mut apart = Vec::new();
-        for (who, digest) in self.digests.iter().enumerate() {
+        for (seat, digest) in self.digests.iter().enumerate() {
             let Some(own) = digest.as_deref() else { continue };
             if majority != Some(own)
                 && let Some(against) = contradicts(own)
             {
-                apart.push((who, against));
+                apart.push((seat, against));
             }
         }
         apart
@@ -185,8 +185,8 @@ impl ComparedAnswers {
         Some(Parting { path, here, there })
     }
 
-    pub(super) fn value(&self, who: usize) -> Option<&Value> {
-        self.values[who].as_ref()
+    pub(super) fn value(&self, seat: usize) -> Option<&Value> {
+        self.values[seat].as_ref()
     }
 }
 

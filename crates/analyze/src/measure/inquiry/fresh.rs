@@ -23,8 +23,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::{factors, quantity};
+use crate::measure::client::FinishedCall;
 use crate::measure::run::{Panel, RunError};
-use crate::measure::way::FinishedCall;
 use crate::record::Cell;
 use crate::work::WorkCall;
 
@@ -109,7 +109,7 @@ pub async fn play(panel: &mut Panel<'_, '_>, terms: &FreshTerms) -> Result<(), R
     let mut lasted = None;
     loop {
         let next = watched.iter().enumerate().filter(|(_, it)| !it.under_way);
-        let next = next.map(|(who, it)| (it.due, who)).min().filter(|(due, _)| *due < end);
+        let next = next.map(|(seat, it)| (it.due, seat)).min().filter(|(due, _)| *due < end);
         if next.is_none() && calls.is_empty() {
             // No poll is due before the end.
             lasted = Some(lasting);
@@ -119,32 +119,32 @@ pub async fn play(panel: &mut Panel<'_, '_>, terms: &FreshTerms) -> Result<(), R
             biased;
             () = panel.stop().wait() => break,
             Some(over) = calls.join_next() => {
-                let Ok((who, done)) = over else { break };
-                watched[who].under_way = false;
+                let Ok((seat, done)) = over else { break };
+                watched[seat].under_way = false;
                 panel.over(&done);
-                note(panel, who, &mut watched[who], done)?;
+                note(panel, seat, &mut watched[seat], done)?;
             }
-            who = until(next), if next.is_some() => {
+            seat = until(next), if next.is_some() => {
                 let ask = WorkCall::bare("eth_blockNumber");
-                let call = if left == 0 { None } else { panel.launch(who, ask)? };
+                let call = if left == 0 { None } else { panel.launch(seat, ask)? };
                 let Some(call) = call else { break };
                 left -= 1;
-                let it = &mut watched[who];
+                let it = &mut watched[seat];
                 it.under_way = true;
                 // Late polls are not made up for: the pace is polite before it is even.
                 it.due = Instant::now() + terms.every.mul_f64(0.5 + rng.random::<f64>());
-                calls.spawn(async move { (who, call.await) });
+                calls.spawn(async move { (seat, call.await) });
             }
         }
     }
     let lasted = lasted.unwrap_or_else(|| begun.elapsed().min(lasting));
-    for (who, it) in watched.into_iter().enumerate() {
+    for (seat, it) in watched.into_iter().enumerate() {
         let factors = factors([
             ("watched_ms", lasted.as_micros().div_ceil(1_000).to_string()),
             ("polls", it.count.to_string()),
             ("failed", it.failed.to_string()),
         ]);
-        panel.close(who, factors, it.polls, Some((begun, Instant::now())))?;
+        panel.close(seat, factors, it.polls, Some((begun, Instant::now())))?;
     }
     Ok(())
 }
@@ -168,9 +168,9 @@ pub(super) fn watched(cells: &BTreeMap<u32, Vec<Cell>>) -> Duration {
 
 async fn until(next: Option<(Instant, usize)>) -> usize {
     match next {
-        Some((due, who)) => {
+        Some((due, seat)) => {
             sleep_until(due).await;
-            who
+            seat
         }
         None => std::future::pending().await,
     }
@@ -179,7 +179,7 @@ async fn until(next: Option<(Instant, usize)>) -> usize {
 /// Takes in a poll.
 fn note(
     panel: &mut Panel<'_, '_>,
-    who: usize,
+    seat: usize,
     it: &mut Watched,
     done: FinishedCall,
 ) -> Result<(), RunError> {
@@ -195,18 +195,18 @@ fn note(
     let Some(known) = it.height else {
         (it.height, it.lower_at) = (Some(height), begun);
         let factors = factors([("start", height.to_string())]);
-        return panel.close(who, factors, std::mem::take(&mut it.polls), None);
+        return panel.close(seat, factors, std::mem::take(&mut it.polls), None);
     };
     if height > known {
         for block in (known + 1).max(height.saturating_sub(LEAP_MAX))..=height {
             let factors = factors([("block", block.to_string())]);
             let calls = std::mem::take(&mut it.polls);
-            panel.close(who, factors, calls, Some((it.lower_at, ended)))?;
+            panel.close(seat, factors, calls, Some((it.lower_at, ended)))?;
         }
         it.height = Some(height);
     } else if height < known {
         let factors = factors([("back_to", height.to_string())]);
-        panel.close(who, factors, std::mem::take(&mut it.polls), None)?;
+        panel.close(seat, factors, std::mem::take(&mut it.polls), None)?;
     }
     it.lower_at = begun;
     Ok(())

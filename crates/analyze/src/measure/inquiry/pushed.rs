@@ -17,8 +17,8 @@ use wellhead_telemetry::SecretUrl;
 
 use super::fresh::{FreshTerms, watched};
 use super::{Factors, factors, quantity};
+use crate::measure::client::{FinishedCall, TargetEndpoint, WsSession};
 use crate::measure::run::{Panel, RunError};
-use crate::measure::way::{FinishedCall, Goal, WsSession};
 use crate::work::WorkCall;
 
 /// Connections that are opened again to one target.
@@ -131,11 +131,11 @@ pub async fn play(
     }
     let (sender, mut events) = channel(WAITING_MAX);
     let mut listeners = JoinSet::new();
-    for who in 0..panel.len() {
-        let goal = panel.member(who).goal.clone();
-        let url = sockets.get(who).cloned().flatten();
+    for seat in 0..panel.len() {
+        let endpoint = panel.member(seat).endpoint.clone();
+        let url = sockets.get(seat).cloned().flatten();
         let sender = sender.clone();
-        listeners.spawn(async move { listen(&goal, url.as_ref(), &sender, who).await });
+        listeners.spawn(async move { listen(&endpoint, url.as_ref(), &sender, seat).await });
     }
     drop(sender);
     let begun = Instant::now();
@@ -152,20 +152,20 @@ pub async fn play(
                 break;
             }
         };
-        let Some((who, event)) = event else { break };
+        let Some((seat, event)) = event else { break };
         match event {
-            PushEvent::Subscribed(call) => calls[who].push(*call),
-            PushEvent::Lost => logs[who].lost += 1,
+            PushEvent::Subscribed(call) => calls[seat].push(*call),
+            PushEvent::Lost => logs[seat].lost += 1,
             PushEvent::Head { at, number, hash } => {
-                let kind = logs[who].add(number, &hash);
-                note(panel, who, kind, number, at, std::mem::take(&mut calls[who]))?;
+                let kind = logs[seat].add(number, &hash);
+                note(panel, seat, kind, number, at, std::mem::take(&mut calls[seat]))?;
             }
         }
     }
     listeners.abort_all();
     let lasted = lasted.unwrap_or_else(|| begun.elapsed().min(lasting));
-    for (who, (log, calls)) in logs.into_iter().zip(calls).enumerate() {
-        panel.close(who, log.factors(lasted), calls, Some((begun, Instant::now())))?;
+    for (seat, (log, calls)) in logs.into_iter().zip(calls).enumerate() {
+        panel.close(seat, log.factors(lasted), calls, Some((begun, Instant::now())))?;
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ pub async fn play(
 /// Writes what a head means.
 fn note(
     panel: &mut Panel<'_, '_>,
-    who: usize,
+    seat: usize,
     kind: HeadKind,
     number: u64,
     at: Instant,
@@ -185,38 +185,38 @@ fn note(
         HeadKind::Back => "back_to",
         HeadKind::Double => return Ok(()),
     };
-    panel.close(who, factors([(name, number.to_string())]), calls, Some((at, at)))
+    panel.close(seat, factors([(name, number.to_string())]), calls, Some((at, at)))
 }
 
 /// Subscribes, and again where the connection ends.
 async fn listen(
-    goal: &Goal,
+    endpoint: &TargetEndpoint,
     url: Option<&SecretUrl>,
     sender: &Sender<(usize, PushEvent)>,
-    who: usize,
+    seat: usize,
 ) {
     for nth in 0..=REOPENED_MAX {
         if nth > 0 {
             sleep(PAUSE).await;
         }
-        if let Some(mut session) = WsSession::open(goal, url).await {
+        if let Some(mut session) = WsSession::open(endpoint, url).await {
             let params = r#"["newHeads"]"#.to_owned();
             let ask = WorkCall { method: "eth_subscribe", params };
             let done = session.ask(&ask).await;
             let is_open = done.result().is_some();
-            if sender.send((who, PushEvent::Subscribed(Box::new(done)))).await.is_err() {
+            if sender.send((seat, PushEvent::Subscribed(Box::new(done)))).await.is_err() {
                 return;
             }
             while is_open && let Some(message) = session.next_message().await {
                 let at = Instant::now();
                 let Some((number, hash)) = head(&message) else { continue };
                 let event = PushEvent::Head { at, number, hash };
-                if sender.send((who, event)).await.is_err() {
+                if sender.send((seat, event)).await.is_err() {
                     return;
                 }
             }
         }
-        if sender.send((who, PushEvent::Lost)).await.is_err() {
+        if sender.send((seat, PushEvent::Lost)).await.is_err() {
             return;
         }
     }

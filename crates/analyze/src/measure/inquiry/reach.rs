@@ -27,8 +27,8 @@ use wellhead_upstream::VerdictClass;
 use super::extent::ExtentSearch;
 use super::{factors, quantity, value};
 use crate::experiment::TryFate;
+use crate::measure::client::{FinishedCall, WsSession};
 use crate::measure::run::{Finished, Panel, PanelEnd, RunError, UnlessStopped};
-use crate::measure::way::{FinishedCall, WsSession};
 use crate::method_list::{Listed, SampleValues, methods};
 use crate::record::Cell;
 use crate::work::WorkCall;
@@ -115,14 +115,14 @@ pub async fn play(
     sockets: &[Option<SecretUrl>],
 ) -> Result<(), RunError> {
     let mut earlier = panel.take_earlier();
-    for who in 0..panel.len() {
-        let socket = sockets.get(who).and_then(Option::as_ref);
+    for seat in 0..panel.len() {
+        let socket = sockets.get(seat).and_then(Option::as_ref);
         let tried =
-            EarlierProbes::of(&earlier.remove(&panel.member(who).target).unwrap_or_default());
+            EarlierProbes::of(&earlier.remove(&panel.member(seat).target).unwrap_or_default());
         let aside = Vec::new();
         let panel = &mut *panel;
         let barred = false;
-        let mut visit = Visit { panel, who, tried, head: None, traced_by: None, aside, barred };
+        let mut visit = Visit { panel, seat, tried, head: None, traced_by: None, aside, barred };
         match visit.all(terms, socket).await {
             Ok(()) => {}
             Err(PanelEnd::Stopped) if visit.barred => {}
@@ -135,7 +135,7 @@ pub async fn play(
 /// One target.
 struct Visit<'t, 'p, 'a> {
     panel: &'t mut Panel<'p, 'a>,
-    who: usize,
+    seat: usize,
     tried: EarlierProbes,
     head: Option<(u64, Instant)>,
     /// The method by which the traces of a block can be asked for.
@@ -223,7 +223,7 @@ impl Visit<'_, '_, '_> {
     }
 
     async fn ask(&mut self, method: &'static str, params: &Value) -> UnlessStopped<Finished> {
-        self.panel.ask_one(self.who, WorkCall { method, params: params.to_string() }).await
+        self.panel.ask_one(self.seat, WorkCall { method, params: params.to_string() }).await
     }
 
     /// The newest block; `None` where it was never told.
@@ -337,7 +337,7 @@ impl Visit<'_, '_, '_> {
         ]);
         factors.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
         let calls = self.aside.drain(..).chain(calls).collect();
-        self.panel.close(self.who, factors, calls, None)
+        self.panel.close(self.seat, factors, calls, None)
     }
 
     async fn methods(&mut self) -> UnlessStopped<()> {
@@ -369,7 +369,7 @@ impl Visit<'_, '_, '_> {
                     Some(known) => known,
                     None => known.insert(self.known().await?),
                 };
-                let finished = self.panel.ask_one(self.who, listed.ask(known)).await?;
+                let finished = self.panel.ask_one(self.seat, listed.ask(known)).await?;
                 let class = finished.class();
                 let (fate, calls) =
                     self.weigh("method", class, method(class), finished.tries).await?;
@@ -386,7 +386,7 @@ impl Visit<'_, '_, '_> {
     }
 
     async fn websocket(&mut self, url: Option<&SecretUrl>) -> UnlessStopped<()> {
-        let goal = self.panel.member(self.who).goal;
+        let endpoint = self.panel.member(self.seat).endpoint;
         let asks = [
             ("calls", WorkCall::bare("eth_blockNumber")),
             (
@@ -404,7 +404,7 @@ impl Visit<'_, '_, '_> {
         let mut open = tokio::select! {
             biased;
             () = self.panel.stop().wait() => return Err(PanelEnd::Stopped),
-            open = WsSession::open(goal, url) => open,
+            open = WsSession::open(endpoint, url) => open,
         };
         for (tried, ask) in left {
             if open.is_some() && !self.panel.pay(1)? {
@@ -538,7 +538,7 @@ impl Visit<'_, '_, '_> {
         let mut search = begun.unwrap_or_else(|| ExtentSearch::new(1, batch_max));
         while let Some(size) = search.next() {
             let ask = WorkCall::bare("eth_blockNumber");
-            let finished = self.panel.batch(self.who, &ask, size).await?;
+            let finished = self.panel.batch(self.seat, &ask, size).await?;
             let (class, fate) = (finished.class(), batch(&finished));
             let (fate, calls) = self.weigh("batch", class, fate, finished.tries).await?;
             self.close_size("batch", &mut search, size, Came { fate, calls, whole: false })?;

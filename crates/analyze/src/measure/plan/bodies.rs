@@ -9,8 +9,8 @@ use std::time::Duration;
 use rand::Rng;
 
 use super::{FixedPlan, Ordered, factors};
+use crate::measure::client::ConnectionSettings;
 use crate::measure::schedule::Schedule;
-use crate::measure::way::Means;
 use crate::work::WorkKind;
 
 /// Small calls for each large one.
@@ -34,7 +34,10 @@ impl FixedPlan {
                     ("small", u64::from(small).to_string()),
                     ("connections", "1".to_owned()),
                 ]),
-                means: Means { streams_max: at_once + 1, ..Means::ONE },
+                transport: ConnectionSettings {
+                    streams_max: at_once + 1,
+                    ..ConnectionSettings::ONE
+                },
                 rest,
                 ..Ordered::timed(work, schedule(calls.max(1), large, small))
             }

@@ -11,8 +11,8 @@
 use std::time::Duration;
 
 use super::{CellOutcome, ExperimentPlan, Ordered, factors};
+use crate::measure::client::ConnectionSettings;
 use crate::measure::schedule::Schedule;
-use crate::measure::way::Means;
 use crate::work::WorkKind;
 
 /// Calls at a time while the end is far.
@@ -132,7 +132,7 @@ impl ConnectionPlan {
         Ordered {
             factors: factors(held),
             repeat,
-            means: Means { streams_max: AT_ONCE, ..Means::ONE },
+            transport: ConnectionSettings { streams_max: AT_ONCE, ..ConnectionSettings::ONE },
             // All requests of the connection are to be counted.
             warmed: false,
             timed: false,

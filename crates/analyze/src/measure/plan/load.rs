@@ -9,8 +9,8 @@ use std::time::Duration;
 use wellhead_net::HttpVersion;
 
 use super::{FixedPlan, Ordered, factors};
+use crate::measure::client::ConnectionSettings;
 use crate::measure::schedule::Schedule;
-use crate::measure::way::Means;
 use crate::work::WorkKind;
 
 /// Calls that a user makes in a second at most, where nothing else is asked for.
@@ -121,7 +121,7 @@ impl LoadTerms {
         let usual = Ordered::timed(self.work, schedule).over(self.connections);
         Ordered {
             factors,
-            means: Means { version: self.version, ..usual.means },
+            transport: ConnectionSettings { version: self.version, ..usual.transport },
             batch: self.batch.max(1),
             rest: self.rest,
             ..usual

@@ -10,8 +10,8 @@ use rand::Rng;
 use wellhead_net::HttpVersion;
 
 use super::{FixedPlan, Ordered, factors};
+use crate::measure::client::ConnectionSettings;
 use crate::measure::schedule::Schedule;
-use crate::measure::way::Means;
 use crate::work::WorkKind;
 
 /// What is swept.
@@ -38,18 +38,18 @@ impl FixedPlan {
         let ways = sweep.ways();
         let mut round = Vec::new();
         for work in &sweep.bodies {
-            let cell = |(means, at_once): &(Means, usize)| {
+            let cell = |(transport, at_once): &(ConnectionSettings, usize)| {
                 let schedule =
                     Schedule::Closed { at_once: *at_once, calls: sweep.calls, within: None };
-                let protocol = if means.version == HttpVersion::H1 { "http/1.1" } else { "h2" };
+                let protocol = if transport.version == HttpVersion::H1 { "http/1.1" } else { "h2" };
                 Ordered {
                     factors: factors([
                         ("protocol", protocol.to_owned()),
-                        ("connections", means.connections.to_string()),
+                        ("connections", transport.connections.to_string()),
                         ("concurrency", at_once.to_string()),
                         ("body", body(*work).to_owned()),
                     ]),
-                    means: *means,
+                    transport: *transport,
                     warmed: false,
                     rest,
                     ..Ordered::timed(*work, schedule)
@@ -65,14 +65,14 @@ impl FixedPlan {
 
 impl Sweep {
     /// Protocols and connections, and calls at a time.
-    fn ways(&self) -> Vec<(Means, usize)> {
+    fn ways(&self) -> Vec<(ConnectionSettings, usize)> {
         let mut ways = Vec::new();
         for (nth, connections) in self.connections.iter().enumerate() {
             for at_once in &self.at_once {
                 let (connections, at_once) = ((*connections).max(1), (*at_once).max(1));
                 let mut add = |version, connections| {
                     let streams_max = at_once.div_ceil(connections);
-                    ways.push((Means { version, connections, streams_max }, at_once));
+                    ways.push((ConnectionSettings { version, connections, streams_max }, at_once));
                 };
                 match (self.http1_own, nth) {
                     (false, _) => add(HttpVersion::H1, connections),

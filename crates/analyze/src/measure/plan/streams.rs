@@ -9,8 +9,8 @@ use std::time::Duration;
 use wellhead_net::HttpVersion;
 
 use super::{CellOutcome, ExperimentPlan, Ordered, factors};
+use crate::measure::client::ConnectionSettings;
 use crate::measure::schedule::Schedule;
-use crate::measure::way::Means;
 use crate::work::WorkKind;
 
 /// How often the two numbers that decide are played.
@@ -114,7 +114,11 @@ impl ExperimentPlan for StreamsPlan {
         Some(Ordered {
             factors: factors([("streams", size.to_string())]),
             repeat,
-            means: Means { version: HttpVersion::H2, connections: 1, streams_max: at_once },
+            transport: ConnectionSettings {
+                version: HttpVersion::H2,
+                connections: 1,
+                streams_max: at_once,
+            },
             // It is warmed up: the number of streams is known when the settings are.
             until_failure: true,
             timed: false,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use rand::Rng;
 
 use super::{FixedPlan, Ordered, factors};
+use crate::measure::client::ConnectionSettings;
 use crate::measure::schedule::Schedule;
-use crate::measure::way::Means;
 use crate::work::WorkKind;
 
 impl FixedPlan {
@@ -28,10 +28,10 @@ impl FixedPlan {
                 ("connections", connections.to_string()),
             ]),
             // Not one more than its share: the connections are the factor.
-            means: Means {
+            transport: ConnectionSettings {
                 connections,
                 streams_max: at_once.div_ceil(connections.max(1)),
-                ..Means::ONE
+                ..ConnectionSettings::ONE
             },
             rest,
             ..Ordered::timed(WorkKind::Cheap, Schedule::Closed { at_once, calls, within: None })

@@ -11,7 +11,7 @@ use std::time::Duration;
 use wellhead_transport::TransportErrorKind;
 
 use super::sample::Sample;
-use crate::measure::way::FinishedCall;
+use crate::measure::client::FinishedCall;
 use crate::record::trial;
 
 /// The provider has grown slow where calls take this many times what they took at first.
@@ -21,7 +21,7 @@ const ALONE: usize = 4;
 
 /// Calls of a cell, or of a part of it. Times are microseconds.
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(super) struct CallWaits {
     /// From when a call should have begun until it had a place, of all calls.
     late: Sample,
     /// On the wire, of calls that found most places free.
@@ -33,7 +33,7 @@ pub(super) struct Crowd {
     places: usize,
 }
 
-impl Crowd {
+impl CallWaits {
     /// A call that began `late_us` after it should have is over.
     pub(super) fn add(&mut self, done: &FinishedCall, late_us: f64) {
         let us = |length: Duration| length.as_secs_f64() * 1e6;
@@ -98,53 +98,53 @@ mod tests {
 
     /// 100 calls, each of which finds as many under way as it is told, waits this many milliseconds
     /// where these are all, and then takes this many on the wire.
-    fn crowd(under_way: impl Fn(u64) -> usize, waits: u64, takes: impl Fn(u64) -> u64) -> Crowd {
-        let mut crowd = Crowd::default();
+    fn cell(under_way: impl Fn(u64) -> usize, waits: u64, takes: impl Fn(u64) -> u64) -> CallWaits {
+        let mut calls = CallWaits::default();
         for n in 0..100 {
             let queue = if under_way(n) >= PLACES { waits } else { 0 };
-            crowd.add(&done(answer(queue), queue + takes(n), under_way(n)), 500.0);
+            calls.add(&done(answer(queue), queue + takes(n), under_way(n)), 500.0);
         }
-        crowd
+        calls
     }
 
     #[test]
     fn full_and_as_quick_as_before_it_is_we() {
-        assert!(crowd(|n| n as usize, 300, |_| 200).is_ours(10_000.0));
-        assert!(crowd(|n| n as usize, 300, |n| 200 + n % 60).is_ours(10_000.0));
+        assert!(cell(|n| n as usize, 300, |_| 200).is_ours(10_000.0));
+        assert!(cell(|n| n as usize, 300, |n| 200 + n % 60).is_ours(10_000.0));
     }
 
     #[test]
     fn full_and_slow_it_is_they() {
-        assert!(!crowd(|n| n as usize, 300, |n| 200 + 10 * n).is_ours(10_000.0));
+        assert!(!cell(|n| n as usize, 300, |n| 200 + 10 * n).is_ours(10_000.0));
     }
 
     #[test]
     fn full_of_calls_that_are_never_answered_it_is_they() {
-        let mut crowd = crowd(|n| n as usize, 300, |_| 200);
+        let mut calls = cell(|n| n as usize, 300, |_| 200);
         for _ in 0..PLACES / 2 {
-            assert!(crowd.is_ours(10_000.0));
+            assert!(calls.is_ours(10_000.0));
             let error = Some(TransportErrorKind::Timeout.word().to_owned());
             let call = CallRecord { error, ..CallRecord::default() };
-            crowd.add(&done(call, 15_000, PLACES), 0.0);
+            calls.add(&done(call, 15_000, PLACES), 0.0);
         }
-        assert!(!crowd.is_ours(10_000.0));
+        assert!(!calls.is_ours(10_000.0));
     }
 
     #[test]
     fn a_wait_that_is_short_or_rare_is_none() {
-        assert!(!crowd(|n| n as usize, 9, |_| 200).is_ours(10_000.0));
-        assert!(!crowd(|n| if n == 50 { PLACES } else { 1 }, 300, |_| 200).is_ours(10_000.0));
+        assert!(!cell(|n| n as usize, 9, |_| 200).is_ours(10_000.0));
+        assert!(!cell(|n| if n == 50 { PLACES } else { 1 }, 300, |_| 200).is_ours(10_000.0));
     }
 
     #[test]
     fn with_a_free_place_a_call_waits_for_the_provider() {
         // It closed the connection, and another one is opened.
-        assert!(!crowd(|_| 2, 300, |_| 200).is_ours(10_000.0));
+        assert!(!cell(|_| 2, 300, |_| 200).is_ours(10_000.0));
     }
 
     #[test]
     fn what_a_call_takes_alone_is_remembered() {
-        let mut first = crowd(|n| n as usize, 300, |_| 200);
+        let mut first = cell(|n| n as usize, 300, |_| 200);
         let mut next = first.rolled();
         assert!(!next.is_ours(10_000.0), "nothing is over yet");
         next.add(&done(answer(300), 1_300, PLACES), 0.0);

@@ -12,18 +12,18 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, sleep_until};
 use wellhead_transport::TransportErrorKind;
 
-use super::beat::Beat;
-use super::crowd::Crowd;
+use super::call_waits::CallWaits;
 use super::first::First;
+use super::pacer::Pacer;
 use super::rollup::RollupWindow;
 use super::sample::Sample;
 use super::strain::{CpuClock, CpuShares, CpuTime, LagTicks, MeasuredTimes, is_behind, next_lag};
 use super::{CallBudget, Origin, StopSignal, Watch};
 use crate::ending::{RefusalRun, SendingEnd};
+use crate::measure::client::{FinishedCall, TargetClient};
 use crate::measure::knock::Knocker;
 use crate::measure::plan::{CellOutcome, Ordered};
 use crate::measure::schedule::{CellProgress, NextCall, Schedule};
-use crate::measure::way::{FinishedCall, Way};
 use crate::record::trial;
 use crate::record::{Cell, CellDoubt, Record, Writer};
 use crate::stat::bucket::TimedCall;
@@ -52,7 +52,7 @@ pub(super) struct CellPlace<'a> {
 /// What all cells of a run have in common.
 pub(super) struct Hand<'a> {
     pub(super) origin: Origin,
-    /// Whether calls leave by a beat that is finer than the runtime's timer.
+    /// Whether calls leave by a pacer that is finer than the runtime's timer.
     pub(super) precise: bool,
     pub(super) watch: &'a mut dyn Watch,
     pub(super) budget: &'a CallBudget,
@@ -117,14 +117,14 @@ pub(super) async fn play(
     hand: &mut Hand<'_>,
     place: &CellPlace<'_>,
     ordered: &Ordered,
-    way: &Way,
+    client: &TargetClient,
     head: u64,
     seed: u64,
 ) -> io::Result<CellEnd> {
     let mut rng = SmallRng::seed_from_u64(seed);
     if ordered.warmed {
         let ask = ordered.work.next(0, head, &mut rng);
-        let warm = way.warm(&ask, || !hand.stop.is_set() && hand.budget.take());
+        let warm = client.warm(&ask, || !hand.stop.is_set() && hand.budget.take());
         tokio::select! {
             () = warm => {}
             () = hand.stop.wait() => return Ok(CellEnd::Cut),
@@ -139,7 +139,7 @@ pub(super) async fn play(
     }
     tally.keeps_served = matches!(ordered.schedule, Schedule::Knock(_) | Schedule::At(_));
     let clocks = CellClocks {
-        beat: beat(hand.precise, &ordered.schedule, begun),
+        pacer: pacer(hand.precise, &ordered.schedule, begun),
         look: look(hand.watch.every(), begun),
         lag: ordered.timed.then(|| LagTicks::begin(begun)),
     };
@@ -147,7 +147,7 @@ pub(super) async fn play(
         hand,
         place,
         ordered,
-        way,
+        client,
         head,
         rng,
         begun,
@@ -165,7 +165,7 @@ pub(super) async fn play(
 
 /// The timers of the loop of a cell.
 struct CellClocks {
-    beat: Option<Beat>,
+    pacer: Option<Pacer>,
     look: Option<Interval>,
     lag: Option<LagTicks>,
 }
@@ -175,7 +175,7 @@ struct PlayingCell<'c, 'h> {
     hand: &'c mut Hand<'h>,
     place: &'c CellPlace<'c>,
     ordered: &'c Ordered,
-    way: &'c Way,
+    client: &'c TargetClient,
     /// The target's newest block, by its greeting.
     head: u64,
     rng: SmallRng,
@@ -236,7 +236,7 @@ impl PlayingCell<'_, '_> {
     /// Waits for the next event. An open schedule sends its next call at `due`.
     async fn next(&mut self, due: Option<Instant>, clocks: &mut CellClocks) -> CellEvent {
         let Self { hand, ordered, calls, progress, .. } = self;
-        let CellClocks { beat, look, lag } = clocks;
+        let CellClocks { pacer, look, lag } = clocks;
         let turn = ordered.schedule.turn(progress).filter(|_| !self.over);
         let is_closed = matches!(ordered.schedule, Schedule::Closed { .. });
         match turn.filter(|_| is_closed && !hand.stop.is_set()) {
@@ -248,7 +248,7 @@ impl PlayingCell<'_, '_> {
                 () = hand.stop.wait() => CellEvent::End,
                 lag = next_lag(lag.as_mut()) => CellEvent::Lagged(lag),
                 Some(done) = calls.join_next() => CellEvent::Over(done.ok().map(Box::new)),
-                Some(turn) = until(due, beat.as_ref(), turn), if turn.is_some() => {
+                Some(turn) = until(due, pacer.as_ref(), turn), if turn.is_some() => {
                     CellEvent::Send(turn)
                 }
                 () = next_look(look.as_mut()) => CellEvent::Look,
@@ -297,7 +297,7 @@ impl PlayingCell<'_, '_> {
             .map(|nth| work.next(nth, self.head, &mut self.rng))
             .collect();
         let credits = asks.iter().map(|ask| (self.hand.credits)(ask.method)).sum();
-        let call = self.way.send(asks);
+        let call = self.client.send(asks);
         self.progress.begun += 1;
         self.tally.knocker.iter_mut().for_each(Knocker::sent);
         self.progress.large_begun += u64::from(large);
@@ -315,7 +315,7 @@ impl PlayingCell<'_, '_> {
 
     /// Writes the roll-ups that are due; with `last`, all of them.
     fn roll_up(&mut self, last: bool) -> io::Result<()> {
-        self.tally.roll_up(self.hand, self.place, self.way, last)
+        self.tally.roll_up(self.hand, self.place, self.client, last)
     }
 
     fn into_result(self) -> CellResult {
@@ -375,11 +375,11 @@ impl Silence {
 /// At once where no clock says when.
 async fn until(
     due: Option<Instant>,
-    beat: Option<&Beat>,
+    pacer: Option<&Pacer>,
     turn: Option<NextCall>,
 ) -> Option<NextCall> {
-    match (due, beat) {
-        (Some(due), Some(beat)) => beat.until(due).await,
+    match (due, pacer) {
+        (Some(due), Some(pacer)) => pacer.until(due).await,
         (Some(due), None) => sleep_until(due).await,
         (None, _) => {}
     }
@@ -402,10 +402,10 @@ fn late_max_us(schedule: &Schedule) -> Option<f64> {
 }
 
 /// Without a thread for it the runtime's timer has to do.
-fn beat(precise: bool, schedule: &Schedule, begun: Instant) -> Option<Beat> {
+fn pacer(precise: bool, schedule: &Schedule, begun: Instant) -> Option<Pacer> {
     match schedule {
         Schedule::Open { per_second, calls } if precise => {
-            Beat::start(begun, *per_second, *calls).ok()
+            Pacer::start(begun, *per_second, *calls).ok()
         }
         Schedule::Open { .. }
         | Schedule::Closed { .. }
@@ -449,7 +449,7 @@ struct CellTally {
     lags: Sample,
     /// Microseconds on the wire, of calls that were served, likewise.
     times: Sample,
-    crowd: Crowd,
+    waits: CallWaits,
     /// A call was not made, or what became of it is not known.
     lost: bool,
     first: First,
@@ -509,7 +509,7 @@ impl CellTally {
         if trial::served(&call) {
             self.times.add(done.on_the_wire().as_secs_f64() * 1e6);
         }
-        self.crowd.add(done, late);
+        self.waits.add(done, late);
         hand.records.write(&Record::Call(call))
     }
 
@@ -526,7 +526,7 @@ impl CellTally {
         &mut self,
         hand: &mut Hand<'_>,
         place: &CellPlace<'_>,
-        way: &Way,
+        client: &TargetClient,
         last: bool,
     ) -> io::Result<()> {
         let Some(roll) = &mut self.roll else { return Ok(()) };
@@ -538,7 +538,7 @@ impl CellTally {
         rollup.experiment = place.experiment.to_owned();
         rollup.cell = place.cell;
         rollup.target = place.target;
-        for (_, _, event) in way.events() {
+        for (_, _, event) in client.events() {
             *rollup.wire.entry(event.word().to_owned()).or_default() += 1;
         }
         hand.records.write(&Record::Rollup(rollup))?;
@@ -583,6 +583,6 @@ impl CellTally {
         if late_max.is_some_and(|max| late > max) || is_behind(lag, shares, measured) {
             return Some(CellDoubt::Behind);
         }
-        late_max.filter(|max| self.crowd.is_ours(*max)).map(|_| CellDoubt::Full)
+        late_max.filter(|max| self.waits.is_ours(*max)).map(|_| CellDoubt::Full)
     }
 }

@@ -1,4 +1,4 @@
-//! The beat of an open loop, finer than the runtime's timer.
+//! The pacer of an open loop, finer than the runtime's timer.
 //!
 //! The runtime counts milliseconds, and a call that leaves a millisecond late looks a millisecond
 //! slow, for its time counts from when it should have left. A thread that sleeps until each call
@@ -19,24 +19,24 @@ const APART_MIN: Duration = Duration::from_micros(100);
 
 /// A thread that tells when calls are due, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Beat {
-    shared: Arc<BeatShared>,
+pub(super) struct Pacer {
+    shared: Arc<PacerShared>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct BeatShared {
+struct PacerShared {
     told: Notify,
     over: AtomicBool,
 }
 
-impl Beat {
+impl Pacer {
     /// Begins to tell of calls that are due at `begun + n / per_second`.
     pub(super) fn start(begun: Instant, per_second: f64, calls: u64) -> io::Result<Self> {
-        let shared = Arc::<BeatShared>::default();
+        let shared = Arc::<PacerShared>::default();
         let own = Arc::clone(&shared);
         let thread = thread::Builder::new()
-            .name("wellhead-beat".to_owned())
+            .name("wellhead-pacer".to_owned())
             .spawn(move || own.run(begun, per_second, calls))?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -54,7 +54,7 @@ impl Beat {
     }
 }
 
-impl Drop for Beat {
+impl Drop for Pacer {
     fn drop(&mut self) {
         self.shared.over.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -64,7 +64,7 @@ impl Drop for Beat {
     }
 }
 
-impl BeatShared {
+impl PacerShared {
     fn run(&self, begun: Instant, per_second: f64, calls: u64) {
         let due = |n: u64| begun + Duration::from_secs_f64(n as f64 / per_second);
         let mut n = 0;
@@ -90,10 +90,10 @@ mod tests {
     #[tokio::test]
     async fn every_call_is_told_of_and_none_before_its_time() {
         let begun = Instant::now();
-        let beat = Beat::start(begun, 2_000.0, 100).expect("a thread");
+        let pacer = Pacer::start(begun, 2_000.0, 100).expect("a thread");
         for n in 0..100 {
             let due = begun + Duration::from_secs_f64(f64::from(n) / 2_000.0);
-            beat.until(due).await;
+            pacer.until(due).await;
             assert!(Instant::now() >= due);
         }
     }
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn it_ends_when_no_loop_waits() {
         // In an hour the next call would be due.
-        let beat = Beat::start(Instant::now(), 1.0 / 3_600.0, 10).expect("a thread");
-        drop(beat);
+        let pacer = Pacer::start(Instant::now(), 1.0 / 3_600.0, 10).expect("a thread");
+        drop(pacer);
     }
 }

@@ -1,6 +1,6 @@
 //! All targets side by side, for experiments that look at what is answered (`inquiry`).
 //!
-//! Each target has one way and a pace of its own that is kept to. A call that was refused for its
+//! Each target has one client and a pace of its own that is kept to. A call that was refused for its
 //! rate, or that met a fault, is made again a little later; all tries are in the records, and what
 //! the connections did. Budget and stop are those of the run.
 //!
@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep_until};
 use wellhead_upstream::VerdictClass;
 
 use super::{Player, RunError, StopSignal, Watch};
+use crate::measure::client::{ConnectionSettings, FinishedCall, TargetClient, TargetEndpoint};
 use crate::measure::plan::CellOutcome;
-use crate::measure::way::{FinishedCall, Goal, Means, Way};
 use crate::record::{Cell, Record};
 use crate::work::WorkCall;
 
@@ -63,13 +63,13 @@ pub struct PanelMember<'a> {
     /// Index in the run.
     pub target: u32,
     /// The target itself.
-    pub goal: &'a Goal,
+    pub endpoint: &'a TargetEndpoint,
 }
 
 #[derive(Debug)]
 struct Seat<'p> {
     member: PanelMember<'p>,
-    way: Way,
+    client: TargetClient,
     free_at: Instant,
     failing: u32,
 }
@@ -136,8 +136,8 @@ impl<'a> Player<'a> {
         let mut seats = Vec::new();
         for member in members {
             let seed = self.seed(member.target, experiment, 0);
-            let way = self.way(member.goal, Means::ONE, seed)?;
-            seats.push(Seat { member: *member, way, free_at: now, failing: 0 });
+            let client = self.client(member.endpoint, ConnectionSettings::ONE, seed)?;
+            seats.push(Seat { member: *member, client, free_at: now, failing: 0 });
         }
         Ok(Panel { player: self, watch, experiment, version, gap, seats, earlier })
     }
@@ -155,8 +155,8 @@ impl<'p> Panel<'p, '_> {
     }
 
     /// The member that sits there.
-    pub fn member(&self, who: usize) -> PanelMember<'p> {
-        self.seats[who].member
+    pub fn member(&self, seat: usize) -> PanelMember<'p> {
+        self.seats[seat].member
     }
 
     /// What ends the run.
@@ -181,7 +181,8 @@ impl<'p> Panel<'p, '_> {
     ///
     /// Where it cannot be written that calls are sent, as for all that ask.
     pub async fn ask_all(&mut self, ask: &WorkCall) -> UnlessStopped<Vec<Finished>> {
-        let asks: Vec<(usize, WorkCall)> = (0..self.len()).map(|who| (who, ask.clone())).collect();
+        let asks: Vec<(usize, WorkCall)> =
+            (0..self.len()).map(|seat| (seat, ask.clone())).collect();
         self.ask(&asks).await
     }
 
@@ -190,8 +191,8 @@ impl<'p> Panel<'p, '_> {
     /// # Errors
     ///
     /// See [`ask_all`](Self::ask_all).
-    pub(crate) async fn ask_one(&mut self, who: usize, ask: WorkCall) -> UnlessStopped<Finished> {
-        Ok(self.ask(&[(who, ask)]).await?.pop().unwrap_or_default())
+    pub(crate) async fn ask_one(&mut self, seat: usize, ask: WorkCall) -> UnlessStopped<Finished> {
+        Ok(self.ask(&[(seat, ask)]).await?.pop().unwrap_or_default())
     }
 
     /// Makes these calls at the same time, each of another target. The answers are in the order
@@ -201,7 +202,7 @@ impl<'p> Panel<'p, '_> {
     ///
     /// See [`ask_all`](Self::ask_all).
     pub async fn ask(&mut self, asks: &[(usize, WorkCall)]) -> UnlessStopped<Vec<Finished>> {
-        self.play(asks, |way, ask| Box::pin(way.call(ask.clone())), 1).await
+        self.play(asks, |client, ask| Box::pin(client.call(ask.clone())), 1).await
     }
 
     /// Asks one target one call several times in one request.
@@ -211,12 +212,14 @@ impl<'p> Panel<'p, '_> {
     /// See [`ask_all`](Self::ask_all).
     pub async fn batch(
         &mut self,
-        who: usize,
+        seat: usize,
         ask: &WorkCall,
         calls: u64,
     ) -> UnlessStopped<Finished> {
-        let send = |way: &Way, ask: &WorkCall| -> PanelCall { Box::pin(way.batch(ask, calls)) };
-        Ok(self.play(&[(who, ask.clone())], send, calls).await?.pop().unwrap_or_default())
+        let send = |client: &TargetClient, ask: &WorkCall| -> PanelCall {
+            Box::pin(client.batch(ask, calls))
+        };
+        Ok(self.play(&[(seat, ask.clone())], send, calls).await?.pop().unwrap_or_default())
     }
 
     /// Pays for this many calls that are about to be sent; `false` where the run is to end instead.
@@ -236,7 +239,7 @@ impl<'p> Panel<'p, '_> {
     async fn play(
         &mut self,
         asks: &[(usize, WorkCall)],
-        send: impl Fn(&Way, &WorkCall) -> PanelCall,
+        send: impl Fn(&TargetClient, &WorkCall) -> PanelCall,
         cost: u64,
     ) -> UnlessStopped<Vec<Finished>> {
         let mut finished: Vec<Finished> = asks.iter().map(|_| Finished::default()).collect();
@@ -256,10 +259,10 @@ impl<'p> Panel<'p, '_> {
             }
             let mut calls = JoinSet::new();
             for place in open.drain(..) {
-                let (who, ask) = &asks[place];
-                let seat = &mut self.seats[*who];
+                let (seat, ask) = &asks[place];
+                let seat = &mut self.seats[*seat];
                 seat.free_at = Instant::now() + self.gap;
-                let call = send(&seat.way, ask);
+                let call = send(&seat.client, ask);
                 calls.spawn(async move { (place, call.await) });
             }
             pause = PAUSE * 2_u32.pow(n);
@@ -272,7 +275,7 @@ impl<'p> Panel<'p, '_> {
                 let Some(Ok((place, mut done))) = over else { continue };
                 self.over(&done);
                 let seat = &mut self.seats[asks[place].0];
-                let each = seat.member.goal.credits(&done.call.method);
+                let each = seat.member.endpoint.credits(&done.call.method);
                 done.call.credits = each.map(|each| each * cost as f64);
                 let again = passes(&done);
                 seat.failing = if again { seat.failing + 1 } else { 0 };
@@ -295,10 +298,10 @@ impl<'p> Panel<'p, '_> {
     /// See [`ask_all`](Self::ask_all).
     pub fn launch(
         &mut self,
-        who: usize,
+        seat: usize,
         ask: WorkCall,
     ) -> Result<Option<impl Future<Output = FinishedCall> + Send + use<>>, RunError> {
-        Ok(self.pay(1)?.then(|| self.seats[who].way.call(ask)))
+        Ok(self.pay(1)?.then(|| self.seats[seat].client.call(ask)))
     }
 
     /// A call is over.
@@ -314,7 +317,7 @@ impl<'p> Panel<'p, '_> {
     /// Where it cannot be written.
     pub fn close(
         &mut self,
-        who: usize,
+        seat: usize,
         factors: BTreeMap<String, String>,
         calls: Vec<FinishedCall>,
         within: Option<(Instant, Instant)>,
@@ -323,7 +326,7 @@ impl<'p> Panel<'p, '_> {
         let first = calls.iter().map(|done| done.begun).min().unwrap_or(now);
         let last = calls.iter().map(|done| done.ended).max().unwrap_or(now);
         let (from, to) = within.unwrap_or((first, last));
-        let PanelMember { target, goal } = self.seats[who].member;
+        let PanelMember { target, endpoint } = self.seats[seat].member;
         let origin = self.player.origin;
         let mut outcome = CellOutcome::default();
         let number = self.player.cells;
@@ -340,11 +343,11 @@ impl<'p> Panel<'p, '_> {
             call.begun_at = origin.micros(done.begun);
             call.intended_at = call.begun_at;
             call.ended_at = origin.micros(done.ended);
-            call.credits = call.credits.or_else(|| goal.credits(&call.method));
+            call.credits = call.credits.or_else(|| endpoint.credits(&call.method));
             self.player.write(&Record::Call(call))?;
         }
         // What one says may be what another one is asked for.
-        let kept = |text| self.seats.iter().fold(text, |text, seat| seat.way.kept(text));
+        let kept = |text| self.seats.iter().fold(text, |text, seat| seat.client.kept(text));
         let factors = factors.into_iter().map(|(name, text)| (name, kept(text))).collect();
         let cell = Cell {
             experiment: self.experiment.to_owned(),
@@ -358,7 +361,7 @@ impl<'p> Panel<'p, '_> {
             calls: outcome.calls,
             ..Cell::default()
         };
-        let events = self.player.events(&self.seats[who].way, &cell);
+        let events = self.player.events(&self.seats[seat].client, &cell);
         self.player.write_events(&cell, events)?;
         self.watch.played(self.experiment, &cell, &outcome);
         self.player.write(&Record::Cell(cell))?;

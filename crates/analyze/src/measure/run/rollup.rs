@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Origin;
+use super::call_waits::CallWaits;
 use super::cell::LATE_MAX;
-use super::crowd::Crowd;
 use super::sample::Sample;
 use super::strain::{CpuShares, CpuTime, MeasuredTimes, is_behind};
-use crate::measure::way::FinishedCall;
+use crate::measure::client::FinishedCall;
 use crate::record::trial;
 use crate::record::{CallRecord, CellDoubt, Rollup};
 use crate::stat::quantile_of_sorted;
@@ -30,7 +30,7 @@ pub(super) struct RollupWindow {
     times: Sample,
     late: Sample,
     lags: Sample,
-    crowd: Crowd,
+    waits: CallWaits,
     /// Of all parts so far: the latest, and how many there were and are doubted.
     late_max: f64,
     lag_max: f64,
@@ -57,7 +57,7 @@ impl RollupWindow {
             times: Sample::default(),
             late: Sample::default(),
             lags: Sample::default(),
-            crowd: Crowd::default(),
+            waits: CallWaits::default(),
             late_max: 0.0,
             lag_max: 0.0,
             parts: 0,
@@ -81,7 +81,7 @@ impl RollupWindow {
         self.calls += 1;
         self.credits = self.credits.zip(call.credits).map(|(all, one)| all + one);
         self.late.add(late_us);
-        self.crowd.add(done, late_us);
+        self.waits.add(done, late_us);
         if trial::served(call) {
             let took = done.ended.saturating_duration_since(intended);
             self.times.add(took.as_secs_f64() * 1e6);
@@ -102,9 +102,9 @@ impl RollupWindow {
         origin: Origin,
         cpu: Option<CpuTime>,
     ) -> Option<Rollup> {
-        let is_full = self.is_open && self.crowd.is_ours(LATE_MAX.as_secs_f64() * 1e6);
+        let is_full = self.is_open && self.waits.is_ours(LATE_MAX.as_secs_f64() * 1e6);
         let fresh = Self {
-            crowd: self.crowd.rolled(),
+            waits: self.waits.rolled(),
             late_max: self.late_max,
             lag_max: self.lag_max,
             parts: self.parts,

@@ -7,9 +7,9 @@ use std::thread;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use wellhead_analyze::conclude::verdict::{ExperimentVerdict, verdicts};
+use wellhead_analyze::measure::client::TargetEndpoint;
 use wellhead_analyze::measure::plan::ExperimentPlan;
 use wellhead_analyze::measure::run::{CallBudget, Player, RunTerms, StopSignal, Unwatched};
-use wellhead_analyze::measure::way::Goal;
 use wellhead_analyze::record::{Machine, Record, RunRecord};
 use wellhead_analyze::stored::StoredRun;
 use wellhead_sim::{FakeProvider, World, WorldConfig};
@@ -138,20 +138,20 @@ async fn played(
 ) -> (RunRecord, Vec<Record>) {
     let (removed, stop) = (TempDir::new().unwrap(), StopSignal::default());
     let dir = keep.unwrap_or(removed.path());
-    let goals = [Goal::new("target-1".to_owned(), SecretUrl::parse(url).unwrap())];
+    let endpoints = [TargetEndpoint::new("target-1".to_owned(), SecretUrl::parse(url).unwrap())];
     let calls: u64 = plans.iter().map(|plan| plan.calls_max()).sum();
     let budget = CallBudget::new(calls + 3).with_spare(calls / 4);
     let (wellhead, machine) = ("test".to_owned(), Machine::default());
     let terms = RunTerms { seed: 7, started_unix: 1, wellhead, machine };
-    let mut player = Player::begin(dir, terms, &goals, &budget, &stop).unwrap();
+    let mut player = Player::begin(dir, terms, &endpoints, &budget, &stop).unwrap();
     player = match clock {
         // Seconds of paused time pass in none of the processor's.
         CaseClock::Paused => player.with_cpu(|| None),
         CaseClock::Real => player.precise(),
     };
-    let greeting = player.greet(0, &goals[0]).await.unwrap();
+    let greeting = player.greet(0, &endpoints[0]).await.unwrap();
     for plan in plans {
-        player.play(&mut **plan, 0, &goals[0], &greeting, &mut Unwatched).await.unwrap();
+        player.play(&mut **plan, 0, &endpoints[0], &greeting, &mut Unwatched).await.unwrap();
     }
     let StoredRun { run, records, torn: _ } = StoredRun::read(dir).unwrap();
     (run, records)

@@ -13,7 +13,7 @@ use wellhead_dispatch::{
 };
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, FilterShape, MethodRow, MethodTable};
 use wellhead_route::PlanRequest;
-use wellhead_transport::{Ceiling, FREE_BYTES, Shortage};
+use wellhead_transport::{FREE_BYTES, MemoryBudget, Shortage};
 use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
 
 use crate::answer::Refusal;
@@ -28,20 +28,20 @@ use crate::steps::planning::{Planned, make_plan};
 use crate::steps::search::division::{Division, addresses_hint, hint, refusal};
 use crate::steps::tiers;
 
-/// Makes an answer of `bytes` bytes and counts it against the ceiling on answers; `None` if the ceiling has no room.
+/// Makes an answer of `bytes` bytes within the memory budget; `None` if there is no room for it.
 pub(crate) fn hold(
     bytes: usize,
-    answers: &Arc<Ceiling>,
+    answers: &Arc<MemoryBudget>,
     make: impl FnOnce() -> Bytes,
 ) -> Option<Bytes> {
     if bytes <= FREE_BYTES {
         return Some(make());
     }
-    let Some(share) = answers.try_hold(bytes) else {
+    let Some(reservation) = answers.try_hold(bytes) else {
         answers.note(Shortage::Refused);
         return None;
     };
-    Some(share.around(make()))
+    Some(reservation.around(make()))
 }
 
 /// Why a search cannot go on.
@@ -75,13 +75,13 @@ struct Errand {
     /// With the calls that all of it may make.
     progress: Progress,
     /// Where its answers are counted, in a batch.
-    room: Option<Arc<Ceiling>>,
+    room: Option<Arc<MemoryBudget>>,
     /// The trace of its request, if that may have one.
     trace: Option<TraceSeed>,
 }
 
 impl Errand {
-    fn answers(&self) -> &Arc<Ceiling> {
+    fn answers(&self) -> &Arc<MemoryBudget> {
         self.room.as_ref().unwrap_or(self.worker.answers())
     }
 
