@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orphaned_block_ends_an_entry_before_anybody_cleans_up() {
+    fn an_orphaned_block_ends_an_entry_before_the_sweeper_comes() {
         let memory = memory();
         put(&memory, "a", canonical(95), None);
         check(&memory, "a", chain(), 0, Some(Reason::Canonical));

@@ -186,7 +186,7 @@ fn a_leader_without_followers_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_failure_hands_over_and_the_last_one_is_everybody_s() {
+fn a_failure_hands_over_and_the_last_one_is_that_of_all() {
     let flights = flights();
     let mut leader = lead(&flights);
     let mut followers: Vec<_> = (0..10).map(|_| follow(&flights)).collect();

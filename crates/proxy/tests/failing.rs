@@ -22,7 +22,7 @@ fn settle(stage: &Stage, place: usize, class: VerdictClass, words: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minute_without_anybody_is_told_in_time_and_ends_at_once() {
+async fn a_minute_without_upstreams_is_told_in_time_and_ends_at_once() {
     let stage = Stage::upstreams(3);
     let began = now();
     while elapsed(began) < Duration::from_secs(60) {

@@ -247,7 +247,7 @@ async fn a_client_that_hangs_up_hands_its_call_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_tried_once_more_and_then_everybody_s() {
+async fn a_failure_is_tried_once_more_and_then_that_of_all() {
     let stage = Stage::keeping_to_100(1);
     let params = r#"[{"to":"0x00"},"latest"]"#;
     stage.peer(0).next_times(20, "eth_call", slow(1, Step::REFUSE));

@@ -49,7 +49,7 @@ async fn what_two_agree_on_is_passed_on_and_all_are_asked_about_one_block() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dispute_is_an_error_that_names_everybody() {
+async fn a_dispute_is_an_error_that_names_all_upstreams() {
     let stage = stage(3, &["eth_*"], false);
     // Each says its own name.
     let answer = stage.send(None, BALANCE).await;

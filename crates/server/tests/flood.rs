@@ -54,7 +54,7 @@ async fn client(address: std::net::SocketAddr, number: usize) {
 }
 
 #[tokio::test]
-async fn everybody_gets_his_own_answer_and_everything_is_given_back() {
+async fn each_client_gets_its_own_answer_and_everything_is_given_back() {
     let server = Server::new(Settings::default());
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), false).unwrap();
     let address = listener.address();

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_to_anybody_ends_it() {
+    fn a_word_to_any_of_them_ends_it() {
         check("10-30? 11-31? 12-32? 40!", 900, 20, false);
         check("10-30? 11-31? 12-32? 40! 10-30-50? 11-31-50?", 900, 20, false);
     }

@@ -205,13 +205,13 @@ impl Client {
     }
 
     async fn send(&self, items: Vec<Item>, is_batch: bool, manner: Manner) -> Option<Bytes> {
-        self.desk.send(self.name, self.plan.chain, items, is_batch, manner).await
+        self.desk.send(self.name, self.plan.chain, items, is_batch, manner).await.1
     }
 }
 
 impl Desk {
     /// One request, to its end or the client's; its number, and the body that came.
-    pub(crate) async fn send_numbered(
+    pub(crate) async fn send(
         &self,
         client: usize,
         chain: usize,
@@ -239,17 +239,6 @@ impl Desk {
                 (number, None)
             }
         }
-    }
-
-    async fn send(
-        &self,
-        client: usize,
-        chain: usize,
-        items: Vec<Item>,
-        is_batch: bool,
-        manner: Manner,
-    ) -> Option<Bytes> {
-        self.send_numbered(client, chain, items, is_batch, manner).await.1
     }
 
     async fn exchange(&self, client: usize, chain: usize, body: Bytes, manner: Manner) -> Answered {

@@ -186,7 +186,7 @@ impl FilterKeeper {
         self.calls.spawn(async move {
             let asked = desk.recorder.now();
             let manner = Manner::default();
-            let (_, body) = desk.send_numbered(reader, chain, vec![item], false, manner).await;
+            let (_, body) = desk.send(reader, chain, vec![item], false, manner).await;
             let reply = body.as_deref().map(serde_json::from_slice::<FilterReply<'_>>);
             let outcome = match reply {
                 Some(Ok(FilterReply { result: Some(result), .. })) => Ok(result.get().to_owned()),

@@ -374,8 +374,7 @@ impl<'a> Connection<'a> {
             let reader = READERS + name + rng.random_range(0..2_usize);
             reads.spawn(async move {
                 let manner = Manner::default();
-                let (request, _) =
-                    desk.send_numbered(reader, chain, vec![item], false, manner).await;
+                let (request, _) = desk.send(reader, chain, vec![item], false, manner).await;
                 let read = PromptedRead { request, ..prompted };
                 desk.recorder.with(|evidence| evidence.prompted.push(read));
             });

@@ -400,7 +400,7 @@ fn what_is_served_stands_side_by_side() {
 }
 
 #[test]
-fn a_call_that_shows_a_difference_can_be_made_by_anybody() {
+fn a_call_that_shows_a_difference_can_be_repeated_by_hand() {
     let page = text("report.html");
     assert!(
         page.contains("for url in &quot;$URL_B&quot; &quot;$URL_C&quot;; do curl -s"),

@@ -273,7 +273,7 @@ async fn a_client_without_a_certificate_gives_its_place_back() {
 }
 
 #[test]
-fn files_that_verify_nobody() {
+fn files_that_verify_no_client() {
     let ca = Authority::new("ca");
     let list = ca.revoking(&[1], VALID);
     let key = Pair::new().key;

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_named() {
+    fn all_upstreams_are_named() {
         check(r#""error":{"code":-32002,"message":"no luck"}"#, 60_000, Duration::ZERO, 1);
         check(r#""error":{"code":-32000,"message":"no luck"}"#, 60_000, Duration::ZERO, 0);
     }

@@ -452,7 +452,7 @@ fn refused(jwks: &str) -> Option<String> {
 }
 
 #[test]
-fn keys_that_anybody_on_the_way_could_change_are_refused() {
+fn keys_that_could_be_changed_on_the_way_are_refused() {
     for good in
         ["https://id.example/k", "http://localhost:1/k", "http://127.0.0.1/k", "http://[::1]/k"]
     {
