@@ -578,7 +578,7 @@ fn key_of(doc: &Doc, whims: &[u8]) -> Result<Key, Reason> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
     fn keys_are_equal_exactly_where_the_meaning_is(

@@ -9,19 +9,15 @@ mod oracle;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::test_runner::{Config, TestRunner};
 use wellhead_jsonrpc::{ParseLimits, ReplyOutcome, ScanError, Span, parse, scan, write};
 
 fn for_all<S: Strategy>(cases: u32, strategy: &S, check: impl Fn(S::Value)) {
-    let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-    let outcome = TestRunner::new_with_rng(config, rng).run(strategy, |value| {
+    let outcome = TestRunner::new(Config::with_cases(cases)).run(strategy, |value| {
         check(value);
         Ok(())
     });
-    if let Err(failure) = outcome {
-        panic!("{failure}");
-    }
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 // --- texts ---

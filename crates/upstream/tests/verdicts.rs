@@ -522,7 +522,7 @@ fn check_any(status: u16, method: &str, body: &[u8]) -> Result<(), TestCaseError
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
     fn arbitrary_bytes(status in 100u16..600, body in proptest::collection::vec(any::<u8>(), 0..200)) {

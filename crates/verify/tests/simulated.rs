@@ -124,12 +124,7 @@ fn damaged_answers_are_survived() {
 
     let header = support::header(&support::named("blob block"));
     let answers = support::recorded();
-    let mut runner = TestRunner::new_with_rng(
-        Config { cases: 1_000, failure_persistence: None, ..Config::default() },
-        proptest::test_runner::TestRng::deterministic_rng(
-            proptest::test_runner::RngAlgorithm::ChaCha,
-        ),
-    );
+    let mut runner = TestRunner::new(Config::with_cases(1_000));
     let damage =
         proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..5_u8), 1..4);
     let case = (any::<prop::sample::Index>(), damage, any::<bool>());

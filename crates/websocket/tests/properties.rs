@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::test_runner::{Config, TestRunner};
 use tokio_tungstenite::tungstenite::protocol::frame::CloseFrame as TheirClose;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message, WebSocket};
@@ -28,15 +28,11 @@ const LIMITS: MessageLimits =
 const PADDING: [u8; 2 * BYTES_MAX] = [0; 2 * BYTES_MAX];
 
 fn for_all<S: Strategy>(cases: u32, strategy: &S, check: impl Fn(S::Value)) {
-    let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-    let outcome = TestRunner::new_with_rng(config, rng).run(strategy, |value| {
+    let outcome = TestRunner::new(Config::with_cases(cases)).run(strategy, |value| {
         check(value);
         Ok(())
     });
-    if let Err(failure) = outcome {
-        panic!("{failure}");
-    }
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 // --- connections ---
@@ -399,5 +395,10 @@ fn compare(role: WsRole, mut bytes: Vec<u8>, cuts: &[Index]) {
         // We refuse a frame at the byte that breaks a rule, tungstenite at its end.
         bytes.extend_from_slice(&PADDING);
     }
-    assert_eq!(theirs(role, &bytes), (arrived, error.is_some()), "{role:?} {error:?} {bytes:02x?}");
+    let theirs = theirs(role, &bytes);
+    if error == Some(FrameError::ControlTooLong) && theirs.0.starts_with(&arrived) {
+        // tungstenite takes a short length in the long form, against RFC 6455, section 5.2: `88 7e 00 00`.
+        return;
+    }
+    assert_eq!(theirs, (arrived, error.is_some()), "{role:?} {error:?} {bytes:02x?}");
 }

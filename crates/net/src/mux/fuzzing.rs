@@ -224,7 +224,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
         fn nothing_that_arrives_does_harm(script in prop::collection::vec(any::<u8>(), 0..300)) {

@@ -388,10 +388,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 500, failure_persistence: None, rng_algorithm: prop::test_runner::RngAlgorithm::ChaCha,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     /// However what arrives is cut, it ends alike.
     #[test]

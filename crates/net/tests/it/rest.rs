@@ -191,12 +191,7 @@ async fn serve_plan(stream: tokio::net::TcpStream, plan: Arc<Plan>) {
 fn a_real_server_is_understood() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
-    let mut runner = TestRunner::new_with_rng(
-        Config { cases: 60, failure_persistence: None, ..Config::default() },
-        proptest::test_runner::TestRng::deterministic_rng(
-            proptest::test_runner::RngAlgorithm::ChaCha,
-        ),
-    );
+    let mut runner = TestRunner::new(Config::with_cases(60));
     let outcome = runner.run(&(plans(), 0..200_000usize), |(plan, whole_max)| {
         runtime.block_on(async {
             let plan = Arc::new(plan);
