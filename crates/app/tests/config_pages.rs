@@ -4,10 +4,6 @@
 use serde_json::Value;
 use wellhead_app::config::{self, Loaded, Overrides, Settings};
 
-fn no_environment(_: &str) -> Option<String> {
-    None
-}
-
 fn root_file(name: &str) -> String {
     let path =
         format!("{}/../../{name}", std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
@@ -15,7 +11,7 @@ fn root_file(name: &str) -> String {
 }
 
 fn parse(source: &str) -> Loaded {
-    config::parse("wellhead.yaml", source, &no_environment, Overrides::default())
+    config::parse("wellhead.yaml", source, &|_| None, Overrides::default())
         .unwrap_or_else(|report| panic!("{}\n{source}", report.render(false)))
 }
 

@@ -21,9 +21,6 @@ use crate::{Certificate, until};
 /// Far more than it needs, for a machine that is busy.
 const READY_MAX: Duration = Duration::from_secs(20);
 
-/// A domain that each pebble refuses.
-const REFUSED: &str = "refused.example.org";
-
 /// Where a pebble will be. It does not run yet, or no more.
 #[derive(Debug)]
 pub struct PebbleSite {
@@ -45,6 +42,9 @@ pub struct Pebble {
 }
 
 impl PebbleSite {
+    /// A domain that it refuses.
+    pub const REFUSED: &str = "refused.example.org";
+
     /// Chooses its ports.
     ///
     /// # Panics
@@ -55,12 +55,6 @@ impl PebbleSite {
         let folder = tempfile::tempdir().expect("there is room for a config");
         let (port, management_port) = (free_port(), free_port());
         Self { port, management_port, certificate: Certificate::new(), folder }
-    }
-
-    /// A domain that it refuses.
-    #[must_use]
-    pub fn refused_domain() -> &'static str {
-        REFUSED
     }
 
     /// The settings of an ACME client that orders here, as they stand in wellhead's config.
@@ -83,7 +77,7 @@ impl PebbleSite {
             "managementListenAddress": format!("127.0.0.1:{}", self.management_port),
             "certificate": certificate, "privateKey": key,
             "httpPort": 1, "tlsPort": tls_port,
-            "domainBlocklist": [REFUSED],
+            "domainBlocklist": [Self::REFUSED],
             "keyAlgorithm": "ecdsa",
             "profiles": { "default": { "description": "", "validityPeriod": validity.as_secs() } },
         }});

@@ -156,7 +156,7 @@ mod with_pebble {
 
     #[tokio::test]
     async fn a_refused_order_is_told_once_and_repeated_later() {
-        let site = Site::start(PebbleSite::refused_domain(), "").await;
+        let site = Site::start(PebbleSite::REFUSED, "").await;
         let _pebble = site.start_pebble(MONTH).await;
         site.logs("the ACME server refused: ").await;
         let printed = site.wellhead.process.printed();

@@ -120,10 +120,6 @@ fn killed(whole: &Path, bytes: usize) -> TempDir {
     dir
 }
 
-fn records_bytes(dir: &Path) -> usize {
-    usize::try_from(fs::metadata(dir.join("records.jsonl")).unwrap().len()).unwrap()
-}
-
 /// 31 blocks with a few transactions each.
 fn busy() -> &'static Arc<World> {
     static WORLD: OnceLock<Arc<World>> = OnceLock::new();
@@ -196,7 +192,8 @@ async fn cut_anywhere(world: &Arc<World>, dials: &[ProviderDials], inquiry: &Inq
         assert_eq!(play.arrived(), arrived + greetings, "{cuts}");
     }
     for _ in 0..CUTS {
-        let bytes = rng.random_range(1..records_bytes(uncut.path()));
+        let records = fs::read(uncut.path().join("records.jsonl")).unwrap();
+        let bytes = rng.random_range(1..records.len());
         let dir = killed(uncut.path(), bytes);
         let providers = start(world, dials);
         let play = Play::new(dir.path(), &providers, inquiry);

@@ -231,11 +231,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         self.stream.read_exact(&mut payload).await.ok()?;
         Some((head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]])))
     }
-
-    /// Waits for the HEADERS of `stream`.
-    async fn headers_of(&mut self, stream: u32) {
-        while self.next().await.expect("more frames") != (1, stream) {}
-    }
 }
 
 /// What becomes of an exchange when the first connection answers its HEADERS
@@ -249,7 +244,7 @@ async fn after_first(frame: Vec<u8>) -> (Result<String, (Kind, Sent)>, u64) {
             }
             let mut frames = Frames::accept(stream).await;
             write(&mut frames.stream, [SETTINGS_FRAME, ACK_FRAME].concat()).await;
-            frames.headers_of(1).await;
+            while frames.next().await.expect("more frames") != (1, 1) {}
             write(&mut frames.stream, frame).await;
         }
     })
@@ -520,9 +515,9 @@ async fn requests_carry_what_the_endpoint_says() {
         let tell = tell.clone();
         async move {
             let mut connection = h2::server::handshake(stream).await.expect("a handshake");
-            while let Some(Ok((request, reply))) = connection.accept().await {
+            while let Some(Ok((request, mut reply))) = connection.accept().await {
                 tell.send(request.into_parts().0).expect("listening");
-                Call::answer_only(reply);
+                reply.send_response(Response::new(()), true).expect("sent");
             }
         }
     })
@@ -557,12 +552,6 @@ async fn requests_carry_what_the_endpoint_says() {
         let request = told.recv().await.expect("a request");
         assert_eq!(request.headers["traceparent"], traceparent);
         assert_eq!(request.headers["x-api-key"], "k");
-    }
-}
-
-impl Call {
-    fn answer_only(mut reply: SendResponse<Bytes>) {
-        reply.send_response(Response::new(()), true).expect("sent");
     }
 }
 

@@ -8,7 +8,6 @@ use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use wellhead_net::{ClientIdentity, HttpVersion, Protocol, TlsClient, TrustedRoots};
 use wellhead_transport::{Sent, TransportErrorKind as Kind};
 
@@ -82,11 +81,10 @@ impl Authority {
 /// Echoes by whatever was agreed.
 pub(crate) async fn echo_tls(acceptor: TlsAcceptor, stream: TcpStream) {
     let Ok(stream) = acceptor.accept(stream).await else { return };
-    if is_h2(&stream) { echo_h2(stream).await } else { echo(stream).await }
-}
-
-fn is_h2(stream: &TlsStream<TcpStream>) -> bool {
-    stream.get_ref().1.alpn_protocol() == Some(b"h2")
+    match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => echo_h2(stream).await,
+        _ => echo(stream).await,
+    }
 }
 
 async fn start(authority: &Authority, alpn: &'static [&str]) -> (Server, String) {
