@@ -13,7 +13,7 @@ print("subscribed");
 
 // wellhead may be started anew.
 const changes = (id) => eth.getFilterChanges(id).catch((error) => {
-  if (["ECONNREFUSED", "ECONNRESET", "UND_ERR_SOCKET"].includes(error.cause?.code)) return [];
+  if (["ECONNREFUSED", "ECONNRESET"].includes(error.code)) return [];
   throw error;
 });
 let isOver = false;
