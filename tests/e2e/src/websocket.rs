@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue};
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -143,8 +143,10 @@ impl WsClient {
     }
 
     async fn read(&mut self) -> Result<Value, Option<u16>> {
+        // For all pings before the message together.
+        let until = Instant::now() + BOUND;
         loop {
-            let message = timeout(BOUND, self.stream.next()).await.expect("a message in time");
+            let message = timeout_at(until, self.stream.next()).await.expect("a message in time");
             match message {
                 Some(Ok(Message::Text(text))) => {
                     look_for_secrets("a message over WebSocket", text.as_bytes());

@@ -44,13 +44,14 @@ impl Stage {
         Subscribed { client, id }
     }
 
-    /// Until both nodes push: a client is answered when the first of them does, and what a node gets before it is
-    /// subscribed to is not told.
-    async fn all_push(&self) {
+    /// Until both nodes push on this many subscriptions: a client is answered when the first of them does, and what a
+    /// node gets before it is subscribed to is not told.
+    async fn all_push(&self, relays: u64) {
         let push = until(BOUND, || async {
             let status = self.wellhead.admin().get("/status").await.ok()?.json().ok()?;
             let feeds = status["chains"][0]["feeds"].as_array()?;
-            let pushing = feeds.iter().filter(|feed| feed["relays"].as_u64() >= Some(1)).count();
+            let pushing =
+                feeds.iter().filter(|feed| feed["relays"].as_u64() >= Some(relays)).count();
             (pushing == 2).then_some(())
         });
         assert!(push.await.is_some(), "{}", self.wellhead.process.log());
@@ -103,7 +104,7 @@ async fn pools_are_one() {
     let stage = Stage::set(true).await;
     let mut hashes = stage.subscribe(json!(["newPendingTransactions"])).await;
     let mut other = stage.subscribe(json!(["newPendingTransactions", false])).await;
-    stage.all_push().await;
+    stage.all_push(1).await;
     let first = send(stage.wellhead.rpc(), 0, 0).await;
     let sent = [first.clone(), send(stage.node(1), 1, 0).await, send(stage.node(0), 2, 0).await];
     hashes.expect(&sent).await;
@@ -123,6 +124,7 @@ async fn pools_are_one() {
     let mut whole = stage.subscribe(json!(["newPendingTransactions", true])).await;
     let filter = json!({ "fromAddress": [from], "hashesOnly": true });
     let mut of_sender = stage.subscribe(json!(["alchemy_pendingTransactions", filter])).await;
+    stage.all_push(2).await;
     stage.driver.node(0).process.signal(Signal::Kill);
     let mut sent = Vec::new();
     for nonce in 1..4 {
