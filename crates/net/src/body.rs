@@ -67,7 +67,7 @@ pub(crate) struct Received {
     pub(crate) more: Option<Decoding>,
 }
 
-/// Reads a body whole, or as much of it as `limits` say and as there is room for below
+/// Reads a body whole, or as much of it as `limits` say and as there is room for in
 /// `memory`. Asks for room before it reads; what one read brings beyond that is counted
 /// when it is there.
 pub(crate) async fn receive(

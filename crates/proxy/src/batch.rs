@@ -7,7 +7,7 @@
 //!
 //! The replies of one batch hold at most `limits.batch_bytes` together, plus one answer; further
 //! calls are refused without an attempt, because one batch could request the largest answer a
-//! thousand times. Memory for an answer is reserved before its call is sent ([`Pile`]), below the
+//! thousand times. Memory for an answer is reserved before its call is sent ([`Pile`]), within the
 //! memory budget; a reply for which there is none is refused, and the others stay.
 //!
 //! Cached answers do not go upstream at all, and new ones are cached like those of single calls;

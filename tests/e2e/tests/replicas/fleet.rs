@@ -1,4 +1,4 @@
-//! Five wellheads with a way of their own to the store, two nodes behind proxies that fail, and their clients.
+//! Five wellheads with a relay of their own to the store, two nodes behind proxies that fail, and their clients.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,7 +30,7 @@ const COUNTED: u64 = 12;
 pub(crate) struct Fleet {
     replicas: Vec<Wellhead>,
     clocks: Vec<SteppingClock>,
-    ways: Vec<Relay>,
+    relays: Vec<Relay>,
     store: RedisServer,
     faults: Vec<FaultProxy>,
     node: Node,
@@ -42,27 +42,27 @@ impl Fleet {
     pub(crate) async fn start() -> Self {
         let store = RedisServer::valkey();
         let node = Anvil::every(CHAIN_ID, BLOCK).await;
-        let (mut faults, mut ways, mut clocks) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut faults, mut relays, mut clocks) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..2 {
             faults.push(FaultProxy::start(node.port).await);
         }
         for _ in 0..REPLICAS {
-            ways.push(Relay::before(store.port()).await);
+            relays.push(Relay::before(store.port()).await);
             clocks.push(SteppingClock::new());
         }
         let upstreams = [("a", &faults[0]), ("b", &faults[1])];
         let upstreams = upstreams.map(|(id, proxy)| Upstream::new(id, &proxy.url()));
         let chain = chain(CHAIN_ID, &upstreams);
-        let spawn = |(way, clock): (&Relay, &SteppingClock)| {
+        let spawn = |(relay, clock): (&Relay, &SteppingClock)| {
             let launcher = clock.launcher();
             let launcher: Vec<&str> = launcher.iter().map(String::as_str).collect();
-            let shared = format!("shared: {{ redis: \"redis://127.0.0.1:{}\" }}\n", way.port());
+            let shared = format!("shared: {{ redis: \"redis://127.0.0.1:{}\" }}\n", relay.port());
             Wellhead::spawn_under(&launcher, &shared, &chain)
         };
-        let replicas = join_all(ways.iter().zip(&clocks).map(spawn).map(Wellhead::ready)).await;
+        let replicas = join_all(relays.iter().zip(&clocks).map(spawn).map(Wellhead::ready)).await;
         let ports: Vec<u16> = replicas.iter().map(|replica| replica.port).collect();
         let (tally, clients) = clients::start(&ports);
-        let fleet = Self { replicas, clocks, ways, store, faults, node, tally, clients };
+        let fleet = Self { replicas, clocks, relays, store, faults, node, tally, clients };
         fleet.until_heard().await;
         fleet
     }
@@ -156,7 +156,7 @@ impl Fleet {
     }
 
     pub(crate) fn set_mode(&self, place: usize, mode: RelayMode) {
-        self.ways[place].set(mode);
+        self.relays[place].set(mode);
     }
 
     pub(crate) fn set_fault(&self, upstream: usize, fault: Fault) {
